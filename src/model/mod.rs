@@ -1,0 +1,5 @@
+//! The domain, pure: rules, documents and proofs. No I/O, no async, no clock; every rule takes `now` as an argument.
+
+pub mod id;
+pub mod problem;
+pub mod time;
