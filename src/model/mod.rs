@@ -2,4 +2,5 @@
 
 pub mod id;
 pub mod problem;
+pub mod strict;
 pub mod time;
