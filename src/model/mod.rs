@@ -1,6 +1,9 @@
 //! The domain, pure: rules, documents and proofs. No I/O, no async, no clock; every rule takes `now` as an argument.
 
+pub mod fingerprint;
 pub mod id;
+pub mod json;
 pub mod problem;
 pub mod strict;
+pub mod target;
 pub mod time;
