@@ -3,6 +3,9 @@
 pub mod fingerprint;
 pub mod id;
 pub mod json;
+pub mod kind;
+pub mod money;
+pub mod policy;
 pub mod problem;
 pub mod strict;
 pub mod target;

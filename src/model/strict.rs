@@ -4,7 +4,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
-use super::problem::{Code, Problem};
+use super::{
+    json,
+    problem::{Code, Problem},
+};
 
 /// Reads `document` as a `T`, whose types carry `deny_unknown_fields` and their own ranges.
 ///
@@ -15,18 +18,42 @@ pub fn read<T: DeserializeOwned>(document: &Value) -> Result<T, Problem> {
         let mut pointer = String::new();
         for segment in error.path() {
             match segment {
-                Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
-                Segment::Map { key } => pointer.push_str(&format!("/{}", escape(key))),
+                Segment::Seq { index } => json::push_token(&mut pointer, &index.to_string()),
+                Segment::Map { key } => json::push_token(&mut pointer, key),
                 Segment::Enum { .. } | Segment::Unknown => {}
             }
         }
-        Problem::at(Code::ValidationFailed, pointer, error.into_inner().to_string())
+        Problem::at(Code::ValidationFailed, pointer, plain(&error.into_inner().to_string()))
     })
 }
 
-/// One reference token of a JSON pointer (RFC 6901 §3).
-pub fn escape(token: &str) -> String {
-    token.replace('~', "~0").replace('/', "~1")
+/// The reader's words without Rust's names of types, and without repeating what was sent.
+fn plain(message: &str) -> String {
+    let Some((sent, expected)) = message.strip_prefix("invalid ").and_then(|rest| rest.rsplit_once(", expected "))
+    else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "i8" | "i16" | "i32" | "i64" | "isize" | "u8" | "u16" | "u32" | "u64" | "usize" => "an integer",
+        name if name.starts_with("struct ") => "an object",
+        "a sequence" => "a list",
+        other => other,
+    };
+    match sent.strip_prefix("type: ") {
+        Some(sent) => {
+            let sent = match sent.split(' ').next().unwrap_or_default() {
+                "boolean" => "a boolean",
+                "integer" => "an integer",
+                "floating" => "a fraction",
+                "string" => "a string",
+                "sequence" => "a list",
+                "map" => "an object",
+                _ => "null",
+            };
+            format!("expected {expected}, not {sent}")
+        }
+        None => format!("expected {expected}"),
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +89,20 @@ mod tests {
             let problem = read::<Outer>(&document).unwrap_err();
             assert_eq!(problem.code, Code::ValidationFailed);
             assert_eq!(problem.members["errors"][0]["pointer"], pointer, "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_speaks_of_json_and_repeats_no_value() {
+        for (document, detail) in [
+            (json!({"list": [{"count": "secret"}]}), "expected an integer, not a string"),
+            (json!({"list": [{"count": 1.5}]}), "expected an integer, not a fraction"),
+            (json!({"list": [{"count": 300}]}), "expected an integer"),
+            (json!({"list": [null]}), "expected an object, not null"),
+            (json!({"list": {}}), "expected a list, not an object"),
+            (json!({"list": [{"cnt": 1}]}), "unknown field `cnt`, expected `count`"),
+        ] {
+            assert_eq!(read::<Outer>(&document).unwrap_err().members["errors"][0]["detail"], detail);
         }
     }
 }
