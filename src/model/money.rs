@@ -90,7 +90,10 @@ mod tests {
 
     #[test]
     fn only_active_codes_with_a_minor_unit_are_currencies() {
-        for code in ["", " ", "EU", "EURO", "eur", "EUR ", " EUR", "EUR USD", "XAU", "XTS", "XXX", "HRK", "ANG", "ZWL", "BGN", "ÉUR"] {
+        for code in [
+            "", " ", "EU", "EURO", "eur", "EUR ", " EUR", "EUR USD", "XAU", "XTS", "XXX", "HRK", "ANG", "ZWL", "BGN",
+            "ÉUR",
+        ] {
             assert_eq!(Currency::parse(code), None, "{code}");
         }
     }
