@@ -1,1 +1,3 @@
+//! Integration tests; the modules mirror `server::service`.
 
+mod support;
