@@ -9,4 +9,5 @@ pub mod policy;
 pub mod problem;
 pub mod strict;
 pub mod target;
+pub mod text;
 pub mod time;
