@@ -1,10 +1,17 @@
 //! The domain, pure: rules, documents and proofs. No I/O, no async, no clock; every rule takes `now` as an argument.
 
+pub mod approval;
+pub mod audit;
+pub mod conflict;
+pub mod document;
+pub mod etag;
+pub mod evidence;
 pub mod fingerprint;
 pub mod id;
 pub mod json;
 pub mod kind;
 pub mod money;
+pub mod operation;
 pub mod policy;
 pub mod problem;
 pub mod strict;

@@ -1,0 +1,147 @@
+//! Who may decide, and what they were shown.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use super::{
+    fingerprint::Fingerprint,
+    id::{OperationId, PersonId},
+    json::canonical,
+    kind::Risk,
+    operation::{Decision, Operation},
+    problem::{Code, Problem},
+};
+
+/// What a person may do; each person has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Viewer,
+    Approver,
+    /// On-call.
+    Operator,
+    Admin,
+    Auditor,
+}
+
+impl Role {
+    pub const ALL: [Role; 5] = [Role::Viewer, Role::Approver, Role::Operator, Role::Admin, Role::Auditor];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Approver => "approver",
+            Role::Operator => "operator",
+            Role::Admin => "admin",
+            Role::Auditor => "auditor",
+        }
+    }
+
+    /// Viewers and auditors never vote.
+    pub fn votes(self) -> bool {
+        matches!(self, Role::Approver | Role::Operator | Role::Admin)
+    }
+}
+
+impl std::str::FromStr for Role {
+    type Err = Problem;
+
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text).ok_or_else(|| {
+            Problem::new(Code::ValidationFailed, "a role is one of viewer, approver, operator, admin, auditor")
+        })
+    }
+}
+
+/// A person as far as votes are concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Voter {
+    pub id: PersonId,
+    pub role: Role,
+    pub groups: Vec<String>,
+}
+
+impl Voter {
+    /// Right role, and in one of the rule's groups.
+    pub fn is_eligible(&self, groups: &[String]) -> bool {
+        self.role.votes() && groups.iter().any(|group| self.groups.contains(group))
+    }
+}
+
+/// Whether `voter` may make this decision at all. `owner_now` is who owns the agent today: *self* is the owner then or
+/// now, is excluded from granting, and may reject.
+///
+/// # Errors
+/// `self_approval`, `not_eligible`.
+pub fn may_vote(op: &Operation, voter: &Voter, decision: Decision, owner_now: &PersonId) -> Result<(), Problem> {
+    let is_self = voter.id == op.proposal.owner || voter.id == *owner_now;
+    match (is_self, decision) {
+        (true, Decision::Approve) => Err(Problem::new(
+            Code::SelfApproval,
+            "You own this agent: you may reject its work, not approve it. Nothing was decided",
+        )),
+        (true, Decision::Reject) => Ok(()),
+        (false, _) if voter.is_eligible(&op.life.approval.groups) => Ok(()),
+        (false, _) => Err(Problem::new(
+            Code::NotEligible,
+            format!(
+                "The rule `{}` asks an approver, operator or admin in group {}. Nothing was decided",
+                op.life.approval.rule,
+                op.life.approval.groups.iter().map(|group| format!("`{group}`")).collect::<Vec<_>>().join(" or "),
+            ),
+        )
+        .with("groups", &op.life.approval.groups)),
+    }
+}
+
+/// Everything the approver was shown, as data; the votes are not part of it. Its digest is in every vote.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Review {
+    #[schema(value_type = String)]
+    pub operation: OperationId,
+    /// The command under the fingerprint.
+    #[schema(value_type = Object)]
+    pub content: Value,
+    #[schema(value_type = String)]
+    pub fingerprint: Fingerprint,
+    pub consequence: String,
+    pub rollback: String,
+    #[schema(value_type = String)]
+    pub risk: Risk,
+    pub rule: String,
+    pub policy_version: i64,
+    pub required: i64,
+    pub groups: Vec<String>,
+    /// The target's version as known now.
+    pub current_version: Option<i64>,
+    /// What is on the target now, where it is held or reported here.
+    #[schema(value_type = Option<Object>)]
+    pub current: Option<Value>,
+    /// Open operations with the same command, oldest first.
+    pub duplicates: Vec<Duplicate>,
+    /// Other open operations on the same target, oldest first.
+    pub same_target: Vec<Duplicate>,
+    /// Conflicts recorded for this operation.
+    pub conflicts: Vec<String>,
+    /// What the provider promises about a lost answer, in a sentence.
+    pub guarantee: String,
+}
+
+/// Another operation a reviewer should know of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Duplicate {
+    #[schema(value_type = String)]
+    pub operation: OperationId,
+    pub state: super::operation::State,
+}
+
+impl Review {
+    /// SHA-256 over the canonical form (RFC 8785), `sha256:` + lower-case hex.
+    pub fn digest(&self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        let hash = Sha256::digest(canonical(&value).as_bytes());
+        hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    }
+}

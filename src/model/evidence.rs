@@ -1,0 +1,47 @@
+//! Evidence: an immutable, attributed statement about an outcome.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{audit::Actor, id::EvidenceId, time::Timestamp};
+
+/// What it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    Applied,
+    NotApplied,
+    Inconclusive,
+}
+
+/// How it came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceKind {
+    /// Somebody asked the destination.
+    Lookup,
+    /// The destination said so by itself.
+    Callback,
+    Receipt,
+    /// Somebody's word.
+    Statement,
+    /// The claimant's own report, after its claim was over.
+    LateReport,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Evidence {
+    #[schema(value_type = String)]
+    pub id: EvidenceId,
+    pub finding: Finding,
+    pub kind: EvidenceKind,
+    /// The provider's own name for the effect. An equal amount or text binds nothing.
+    pub reference: Option<String>,
+    pub observed_at: Timestamp,
+    #[schema(value_type = Object)]
+    pub by: Actor,
+    pub by_name: String,
+    /// `sha256:` and hex over the salted statement.
+    pub digest: String,
+    pub note: Option<String>,
+}

@@ -1,0 +1,383 @@
+//! An operation: one intended write, and its life.
+//!
+//! [`Proposal`] is what was proposed and never changes; [`Life`] is what has become of it. [`rules`] is the only place
+//! that turns one life into the next.
+
+pub mod rules;
+mod state;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    audit::{Actor, Hash},
+    fingerprint::{Fingerprint, Links},
+    id::{AgentId, ApprovalId, CaseId, ClaimId, ConflictId, EvidenceId, ExecutorId, OperationId, PersonId, RunId},
+    kind::Risk,
+    target::Target,
+    time::Timestamp,
+};
+
+pub use state::State;
+
+/// One operation with everything the rules look at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    pub proposal: Proposal,
+    pub life: Life,
+}
+
+/// What was proposed: written once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proposal {
+    pub id: OperationId,
+    pub agent: AgentId,
+    /// Who owned the agent when it proposed: excluded from every granting path.
+    pub owner: PersonId,
+    pub run: RunId,
+    pub kind: String,
+    pub kind_version: i64,
+    /// The kind's name for people, `Release`.
+    pub title: String,
+    pub target: Target,
+    /// The command in canonical form (RFC 8785): what the fingerprint covers, byte for byte.
+    pub canonical: String,
+    pub fingerprint: Fingerprint,
+    pub fingerprint_version: i64,
+    pub idempotency_key: String,
+    /// The agent's own words; outside the fingerprint.
+    pub reason: Option<String>,
+    pub source_event_id: Option<String>,
+    pub expected_version: Option<i64>,
+    /// The version known here when it was proposed.
+    pub current_version: Option<i64>,
+    pub links: Links,
+    /// Written by the server from the command.
+    pub headline: String,
+    pub consequence: String,
+    pub rollback: String,
+    pub risk: Risk,
+    /// The kind is about money: two people resolve an unknown outcome.
+    pub money: bool,
+    /// One deployment per environment from claimed to terminal.
+    pub locks_release: bool,
+    pub provider: Option<String>,
+    /// Seconds for which an accepted effect may still be under way; past it the outcome is unknown.
+    pub in_flight_s: i64,
+    pub duplicate_of: Option<OperationId>,
+    pub created_at: Timestamp,
+}
+
+/// What has become of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Life {
+    pub state: State,
+    /// Counts every visible change; the entity tag of the operation.
+    pub version: i64,
+    pub updated_at: Timestamp,
+    pub approval: Approval,
+    pub votes: Vec<Vote>,
+    /// An approved operation runs before this or never.
+    pub execution_deadline: Option<Timestamp>,
+    pub claim: Option<Claim>,
+    pub attempts: Vec<Attempt>,
+    pub outcome: Option<Outcome>,
+    pub conflict: Option<ConflictId>,
+    pub review_case: Option<ReviewCase>,
+    /// Set by the first `sent`, for good.
+    pub may_have_applied: bool,
+    pub disputed: bool,
+    /// Why it ended, for the endings that need no outcome: rejected, cancelled, superseded, expired.
+    pub ending: Option<Ending>,
+}
+
+/// People's consent to one fingerprint, and the rule that asked for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Approval {
+    pub id: ApprovalId,
+    pub rule: String,
+    pub policy_version: i64,
+    /// Distinct humans.
+    pub required: i64,
+    /// A voter is in at least one of these.
+    pub groups: Vec<String>,
+    pub one_reject: bool,
+    pub step_up: bool,
+    pub expires_at: Timestamp,
+    /// Seconds from the approval to the end of the execution window.
+    pub execution_ttl_s: i64,
+    /// Seconds from the approval during which another attempt may be licensed.
+    pub retry_ttl_s: i64,
+    /// `auto` when the rule grants by itself.
+    pub auto: bool,
+    pub granted_at: Option<Timestamp>,
+    pub retry_until: Option<Timestamp>,
+    pub spent_at: Option<Timestamp>,
+    pub spent_by: Option<Actor>,
+    pub withdrawn_at: Option<Timestamp>,
+    /// Where the log stood once the grant was in it.
+    pub receipt: Option<Receipt>,
+}
+
+/// Size and Merkle root of the log just after a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    pub size: u64,
+    pub root: Hash,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    Approve,
+    Reject,
+}
+
+/// Why an approver says no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasonCode {
+    WrongTarget,
+    WrongContent,
+    StalePlan,
+    NotNow,
+    Duplicate,
+    Policy,
+    Other,
+}
+
+impl ReasonCode {
+    pub const ALL: [(Self, &str, &str); 7] = [
+        (Self::WrongTarget, "wrong_target", "Wrong target"),
+        (Self::WrongContent, "wrong_content", "Wrong content"),
+        (Self::StalePlan, "stale_plan", "Stale plan"),
+        (Self::NotNow, "not_now", "Not now"),
+        (Self::Duplicate, "duplicate", "Duplicate"),
+        (Self::Policy, "policy", "Policy"),
+        (Self::Other, "other", "Other"),
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// As people read it.
+    pub fn label(self) -> &'static str {
+        Self::ALL[self as usize].2
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name, _)| *name == text).map(|(code, ..)| *code)
+    }
+}
+
+/// A human's decision on one fingerprint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Vote {
+    pub by: PersonId,
+    /// The name the person had then.
+    pub name: String,
+    pub decision: Decision,
+    pub at: Timestamp,
+    pub reason_code: Option<ReasonCode>,
+    pub reason: Option<String>,
+    /// Digest of the review document the person was shown.
+    pub review_digest: String,
+    /// Withdrawn, or made void by a change of policy or of rights.
+    pub void_at: Option<Timestamp>,
+}
+
+impl Vote {
+    pub fn stands(&self) -> bool {
+        self.void_at.is_none()
+    }
+}
+
+/// Who carries an operation out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "id", rename_all = "snake_case")]
+pub enum Claimant {
+    Run(RunId),
+    Executor(ExecutorId),
+}
+
+impl Claimant {
+    pub fn actor(&self) -> Actor {
+        match self {
+            Self::Run(id) => Actor::run(id),
+            Self::Executor(id) => Actor::executor(id),
+        }
+    }
+}
+
+/// One executor's exclusive right until a deadline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    pub id: ClaimId,
+    /// Rises with each claim of the operation.
+    pub fence: i64,
+    pub by: Claimant,
+    pub claimed_at: Timestamp,
+    pub deadline_at: Timestamp,
+    pub sent_at: Option<Timestamp>,
+    pub accepted_at: Option<Timestamp>,
+    pub provider_reference: Option<String>,
+}
+
+/// How one claim ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptResult {
+    Succeeded,
+    Failed,
+    Conflicted,
+    Unknown,
+    /// The claim ran out, provably before anything was sent.
+    Unsent,
+}
+
+/// One claim's history, kept after the claim is gone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    pub claim_id: ClaimId,
+    pub claim_fence: i64,
+    pub by: Claimant,
+    pub claimed_at: Timestamp,
+    pub deadline_at: Timestamp,
+    pub sent_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub result: Option<AttemptResult>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeStatus {
+    Succeeded,
+    Failed,
+    Conflicted,
+    Unknown,
+}
+
+/// Whose word the outcome is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeSource {
+    Run,
+    Executor,
+    Callback,
+    Lookup,
+    Operator,
+    System,
+}
+
+/// The provider's reply as the executor reports it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProviderResponse {
+    pub status: i64,
+    /// Salted SHA-256 of the body; the body itself can be erased.
+    pub digest: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+}
+
+/// What came of it, and on whose word.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub status: OutcomeStatus,
+    pub source: OutcomeSource,
+    /// A run's own report is only *reported* until a look-up, a callback or an operator confirms it.
+    pub confirmed: bool,
+    pub provider_reference: Option<String>,
+    pub provider_status: Option<String>,
+    pub response: Option<ProviderResponse>,
+    pub resulting_version: Option<i64>,
+    pub at: Timestamp,
+}
+
+/// An unknown outcome with an owner and a due time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReviewCase {
+    pub id: CaseId,
+    pub owner: Option<String>,
+    pub due_at: Timestamp,
+    pub opened_at: Timestamp,
+    pub reason: String,
+    /// Money takes two people: the first one's finding, waiting for the second.
+    pub seconded: Option<Seconded>,
+    pub resolution: Option<Resolution>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Seconded {
+    pub by: PersonId,
+    pub name: String,
+    pub finding: ResolutionFinding,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResolutionFinding {
+    Applied,
+    NotApplied,
+    Abandon,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resolution {
+    pub finding: ResolutionFinding,
+    pub by: PersonId,
+    pub name: String,
+    pub evidence: Vec<EvidenceId>,
+    pub note: String,
+    pub at: Timestamp,
+}
+
+/// Who ended it and in which words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ending {
+    pub by: Actor,
+    /// A person's name where a person ended it.
+    pub name: Option<String>,
+    pub reason: Option<String>,
+    pub at: Timestamp,
+}
+
+impl Operation {
+    pub fn id(&self) -> &OperationId {
+        &self.proposal.id
+    }
+
+    pub fn state(&self) -> State {
+        self.life.state
+    }
+
+    /// The decisions that still stand, in the order they were made.
+    pub fn standing_votes(&self) -> impl Iterator<Item = &Vote> {
+        self.life.votes.iter().filter(|vote| vote.stands())
+    }
+
+    /// Distinct humans who approve; one standing vote each is a rule, so counting votes counts humans.
+    pub fn granted(&self) -> i64 {
+        self.standing_votes().filter(|vote| vote.decision == Decision::Approve).count() as i64
+    }
+
+    /// Whether the same action may be proposed under a new key without risk of a second effect.
+    pub fn safe_new_key(&self) -> bool {
+        use State::*;
+        matches!(self.life.state, Failed | Conflicted | Rejected | Expired | Cancelled | Superseded)
+            && !self.life.disputed
+    }
+
+    /// Whether its effect may exist: what business keys, sums, duplicates and holds must assume.
+    pub fn possibly_applied(&self) -> bool {
+        self.life.disputed
+            || matches!(self.life.state, State::Succeeded | State::Abandoned)
+            || (!self.life.state.is_terminal() && self.life.may_have_applied)
+    }
+
+    /// Whether an earlier attempt was sent and never proven either way.
+    pub fn has_ambiguous_attempt(&self) -> bool {
+        self.life.attempts.iter().any(|attempt| attempt.result == Some(AttemptResult::Unknown))
+    }
+}
