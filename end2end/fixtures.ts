@@ -71,8 +71,11 @@ export const test = base.extend<TestFixtures, WorkerFixtures>({
         });
       });
       await use();
-      if (info.status !== info.expectedStatus) await info.attach("server.log", { body: server.log(), contentType: "text/plain" });
-      expect(complaints.filter((text) => !tolerate.some((known) => known.test(text))), "console").toEqual([]);
+      const heard = complaints.filter((text) => !tolerate.some((known) => known.test(text)));
+      if (heard.length > 0 || info.status !== info.expectedStatus) {
+        await info.attach("server.log", { body: server.log(), contentType: "text/plain" });
+      }
+      expect(heard, "console").toEqual([]);
     },
     { auto: true },
   ],
