@@ -1,1 +1,5 @@
-fn main() {}
+//! The command line; see [`counterfoil::server::cli`].
+
+fn main() -> std::process::ExitCode {
+    counterfoil::server::cli::main()
+}

@@ -13,6 +13,12 @@ pub struct InvalidId {
     pub prefix: &'static str,
 }
 
+/// What all identifiers share, for code that makes one of any word.
+pub trait Id: Sized {
+    /// `unix_ms` in milliseconds since the epoch (48 bits are kept), `random` of which 80 bits are kept.
+    fn from_parts(unix_ms: u64, random: u128) -> Self;
+}
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
         $(#[$doc])*
@@ -30,6 +36,12 @@ macro_rules! ids {
 
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+        }
+
+        impl Id for $name {
+            fn from_parts(unix_ms: u64, random: u128) -> Self {
+                Self::from_parts(unix_ms, random)
             }
         }
 

@@ -1,6 +1,9 @@
 //! The server half: `web → service → store`, all over [`crate::model`].
 
+pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod ids;
 pub mod service;
 pub mod store;
+pub mod web;

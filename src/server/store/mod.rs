@@ -2,14 +2,20 @@
 //!
 //! All writes go through [`committer`]; reads take a connection from [`Store::read`].
 
+pub mod agent;
 pub mod catalogue;
 pub mod committer;
 pub mod conflict;
 mod dialect;
 pub mod evidence;
+pub mod executor;
 pub mod log;
 pub mod operation;
+pub mod person;
 pub mod resource;
+pub mod run;
+pub mod session;
+pub mod setting;
 pub mod sql;
 
 use std::sync::Arc;
@@ -36,6 +42,11 @@ pub enum Error {
     Panicked(String),
     #[error(transparent)]
     Migrate(#[from] sqlx::migrate::MigrateError),
+}
+
+/// A document as it is stored.
+fn json(value: &(impl serde::Serialize + ?Sized)) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::corrupt(error.to_string()))
 }
 
 impl Error {
@@ -84,6 +95,14 @@ impl Store {
 
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when it does not.
+    pub async fn ping(&self) -> Result<()> {
+        dialect::ping(&mut self.read().await?).await
     }
 
     /// Notified after each commit of this process.

@@ -97,6 +97,11 @@ impl Row {
     pub fn json<T: serde::de::DeserializeOwned>(&self, column: &str) -> Result<T> {
         serde_json::from_str(&self.text(column)?).map_err(|e| Error::corrupt(format!("`{column}`: {e}")))
     }
+
+    /// A column that may hold a JSON document.
+    pub fn opt_json<T: serde::de::DeserializeOwned>(&self, column: &str) -> Result<Option<T>> {
+        if self.opt_text(column)?.is_none() { Ok(None) } else { self.json(column).map(Some) }
+    }
 }
 
 /// A connection to either database, from a pool.

@@ -1,0 +1,113 @@
+//! `serve`
+
+use std::{
+    fs::{File, TryLockError},
+    io::{self, IsTerminal},
+    net::SocketAddr,
+    path::Path,
+};
+
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use super::{Failure, Result, desk, say};
+use crate::server::{
+    config::{Config, Database},
+    service::account,
+    web::{self, state::AppState},
+};
+
+pub async fn run(config: Config) -> Result<()> {
+    log();
+    // Held until the process ends; the system lets go of it even after a kill.
+    let _only = match &config.database {
+        Database::Sqlite(path) => Some(only_server(path)?),
+        Database::Postgres(_) => None,
+    };
+    web::recorder();
+    let mut signals = Signals::new()?;
+    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
+        Failure::new(format!("`{}` cannot be listened on: {error}", config.listen))
+            .hint("set `COUNTERFOIL_LISTEN` to another address and port")
+    })?;
+    let patience = config.shutdown;
+    let desk = desk(config).await?;
+    if let Some(url) = account::begin_setup(&desk).await? {
+        say(&format!("Set up: {url}"));
+    }
+    let stop = CancellationToken::new();
+    let router = web::router(AppState { desk: desk.clone(), stop: stop.clone() });
+    tracing::info!(address = %desk.config.listen, database = ?desk.config.database, "the desk is open");
+    say(&format!("Counterfoil is at {}", desk.config.public_url));
+
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let server = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let server = tokio::spawn(server.into_future());
+    signals.next().await;
+    tracing::info!("stopping; a second signal stops at once");
+    stop.cancel();
+    tokio::select! {
+        finished = tokio::time::timeout(patience, server) => match finished {
+            Ok(finished) => finished.map_err(Failure::new)??,
+            Err(_) => tracing::warn!("requests were still under way when the time to stop was up"),
+        },
+        () = signals.next() => return Err(Failure::new("stopped at once by a second signal")),
+    }
+    desk.store.close().await;
+    Ok(())
+}
+
+/// Structured logs on standard error, or lines for whoever is watching: `COUNTERFOIL_LOG` is `info`, `debug` or a
+/// filter by module.
+fn log() {
+    let filter = EnvFilter::try_from_env("COUNTERFOIL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    if io::stderr().is_terminal() {
+        lines.init();
+    } else {
+        lines.json().flatten_event(true).init();
+    }
+}
+
+/// Takes the lock beside the database: two servers on one SQLite file would each be missing the other's news.
+fn only_server(database: &Path) -> Result<File> {
+    let mut path = database.as_os_str().to_owned();
+    path.push(".lock");
+    let path = Path::new(&path);
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let cannot = |error: io::Error| Failure::new(format!("`{}` cannot be locked: {error}", path.display()));
+    let file = File::create(path).map_err(cannot)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(Failure::new(format!("another `counterfoil serve` is using `{}`", database.display()))
+                .hint("stop it first, or use PostgreSQL to run several servers on one database"))
+        }
+        Err(TryLockError::Error(error)) => Err(cannot(error)),
+    }
+}
+
+/// What tells a process to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The HTTP API: thin adapters over the services, one file per word.
+
+mod agents;
+mod me;
+mod people;
+mod runs;
+mod session;
+
+use axum::Router;
+
+use super::{auth::Principal, state::AppState};
+use crate::{
+    model::problem::{Code, Problem},
+    server::service::error::Error,
+};
+
+/// Everything under `/api/v1`.
+pub fn routes() -> Router<AppState> {
+    Router::new()
+        .merge(agents::routes())
+        .merge(me::routes())
+        .merge(people::routes())
+        .merge(runs::routes())
+        .merge(session::routes())
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+}
+
+/// Strangers are not told which addresses exist.
+async fn unknown_route(_: Principal) -> Error {
+    Problem::new(Code::NotFound, "the API has no such address").into()
+}
+
+async fn wrong_method(_: Principal) -> Error {
+    Problem::new(Code::MethodNotAllowed, "see `Allow` for the methods this address takes").into()
+}
