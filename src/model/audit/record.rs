@@ -97,6 +97,7 @@ events! {
     /// needs_review → unknown, with one attempt authorised.
     "review.retry_authorized" ReviewRetryAuthorized [operation fingerprint reason];
     "review.overdue" ReviewOverdue [operation];
+    /// needs_review → abandoned; on a disputed operation the dispute ends and nothing moves.
     "review.abandoned" ReviewAbandoned [operation reason];
     /// A statement about the outcome; `response_digest` is its content's.
     "evidence.added" EvidenceAdded [operation];

@@ -125,6 +125,12 @@ impl Replay {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vote {
+    Approve,
+    Reject,
+}
+
 /// What entitles the next `operation.claimed`; used up by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Right {
@@ -144,8 +150,8 @@ struct Operation {
     state: State,
     fingerprint: Option<Fingerprint>,
     key_ref: Option<String>,
-    /// `approve` or `reject` by person, since the last withdrawal.
-    votes: BTreeMap<String, String>,
+    /// By person, since the last withdrawal.
+    votes: BTreeMap<String, Vote>,
     /// Granted and not withdrawn.
     approval: Option<Approval>,
     right: Option<Right>,
@@ -184,6 +190,9 @@ impl Operation {
         if !states(entry.from, from) || !states(entry.to, to) {
             return Err(Breach::OtherStep { from, to });
         }
+        if from != to {
+            self.right = None;
+        }
         self.state = to;
         Ok(())
     }
@@ -198,8 +207,7 @@ impl Operation {
             (E::ApprovalAutoGranted, Pending) => self.grant(entry)?,
             (E::ApprovalVoted, Pending) => self.vote(entry)?,
             (E::ApprovalGranted, Pending) => {
-                let vote = self.votes.get(self.person(entry)?);
-                if vote.is_none_or(|vote| vote != "approve") {
+                if self.votes.get(self.person(entry)?) != Some(&Vote::Approve) {
                     return Err(Breach::GrantedWithoutVote);
                 }
                 self.grant(entry)?
@@ -268,7 +276,7 @@ impl Operation {
                 state
             }
             (E::ReviewOpened | E::ReviewSeconded | E::ReviewOverdue, _) if self.disputed => state,
-            (E::ReviewResolved, _) if self.disputed => {
+            (E::ReviewResolved | E::ReviewAbandoned, _) if self.disputed => {
                 self.disputed = false;
                 state
             }
@@ -307,7 +315,11 @@ impl Operation {
     fn vote(&mut self, entry: &Entry) -> Result<State, Breach> {
         self.same_fingerprint(entry)?;
         let person = self.person(entry)?.to_owned();
-        let vote = entry.status.clone().filter(|vote| vote == "approve" || vote == "reject").ok_or(Breach::NoVote)?;
+        let vote = match entry.status.as_deref() {
+            Some("approve") => Vote::Approve,
+            Some("reject") => Vote::Reject,
+            _ => return Err(Breach::NoVote),
+        };
         match self.votes.insert(person, vote) {
             None => Ok(State::Pending),
             Some(_) => Err(Breach::VotedTwice),
@@ -493,6 +505,10 @@ mod tests {
     fn another_try_needs_a_licence_and_is_called_one() {
         let unknown = || claimed().sent().unknown();
         assert_eq!(breach(unknown().claimed()), Breach::ClaimWithoutRight);
+        let kept = unknown().note(Event::AttemptLicensed, clock());
+        let kept = kept.step(Event::ReviewOpened, clock(), State::NeedsReview);
+        let kept = kept.step(Event::ReviewRetryAuthorized, clock(), State::Unknown);
+        assert_eq!(breach(kept.claimed()), Breach::ClaimWithoutRight);
         assert_eq!(breach(unknown().reclaimed(Event::AttemptLicensed).sent()), Breach::SentBefore);
         assert_eq!(breach(claimed().resent()), Breach::NothingSentBefore);
     }

@@ -269,7 +269,9 @@ pub fn life(which: usize, n: u128) -> Vec<Entry> {
             .completed()
             .note(E::EvidenceContradiction, Life::person(1))
             .note(E::ReviewOpened, clock())
-            .note(E::ReviewResolved, Life::person(2)),
+            .note(E::ReviewResolved, Life::person(2))
+            .note(E::EvidenceContradiction, Life::person(1))
+            .note(E::ReviewAbandoned, Life::person(3)),
         14 => {
             let life = new();
             let refused = Entry {
