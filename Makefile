@@ -23,22 +23,13 @@ TESTS := $(SERVER) --bins --tests
 build: $(RELEASE)
 
 ## run: build, then serve on http://127.0.0.1:8080 with SQLite in ./data
-run: export COUNTERFOIL_LISTEN ?= 127.0.0.1:8080
-run: export COUNTERFOIL_PUBLIC_URL ?= http://$(COUNTERFOIL_LISTEN)
-run: export COUNTERFOIL_DATA_DIR ?= data
-run: export COUNTERFOIL_DATABASE_URL ?= sqlite:$(COUNTERFOIL_DATA_DIR)/counterfoil.db
 run: build
-	@mkdir -p "$$COUNTERFOIL_DATA_DIR"
-	@$(RELEASE) migrate
 	@exec $(RELEASE) serve
 
 ## demo: build, then serve a fresh database in ./data/demo with simulated agents at work
-demo: export COUNTERFOIL_LISTEN ?= 127.0.0.1:8080
-demo: export COUNTERFOIL_PUBLIC_URL ?= http://$(COUNTERFOIL_LISTEN)
 demo: export COUNTERFOIL_DATA_DIR := data/demo
-demo: export COUNTERFOIL_DATABASE_URL := sqlite:data/demo/counterfoil.db
 demo: build
-	@rm -rf data/demo && mkdir -p data/demo
+	@rm -rf data/demo
 	@exec $(RELEASE) demo
 
 ## test: everything: lint, unit and integration tests on both databases, browser stories
