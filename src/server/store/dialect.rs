@@ -175,7 +175,7 @@ pub fn is_transient(error: &dyn sqlx::error::DatabaseError) -> bool {
 
 /// Whether anything else is wrong is found out here rather than in the middle of a command.
 pub async fn ping(conn: &mut Conn) -> Result<()> {
-    conn.fetch_int(sql("SELECT 1")).await.map(drop).map_err(|error| match error {
+    conn.fetch_int(sql("SELECT CAST(1 AS BIGINT)")).await.map(drop).map_err(|error| match error {
         Error::Database(inner) => Error::Unavailable(Some(inner)),
         other => other,
     })

@@ -92,6 +92,19 @@ pub async fn insert(tx: &mut Tx, id_hash: &str, id: &SessionId, content: &Conten
     Ok(())
 }
 
+/// Puts another cookie in the place of the old one; whether there was such a session.
+pub async fn cycle(tx: &mut Tx, old_hash: &str, id_hash: &str, content: &Content) -> Result<bool> {
+    let changed = tx
+        .execute(
+            sql("UPDATE session SET id_hash = $1, data = $2 WHERE id_hash = $3")
+                .bind(id_hash)
+                .bind(super::json(content)?)
+                .bind(old_hash),
+        )
+        .await?;
+    Ok(changed == 1)
+}
+
 /// Notes that the session was used. A session that is gone stays gone.
 pub async fn touch(tx: &mut Tx, id: &SessionId) -> Result<()> {
     let now = tx.now();
@@ -110,9 +123,10 @@ pub async fn delete(tx: &mut Tx, person: &PersonId, id: &SessionId) -> Result<bo
     Ok(deleted == 1)
 }
 
-/// Whether there was a session with this hash of its cookie.
-pub async fn forget(tx: &mut Tx, id_hash: &str) -> Result<bool> {
-    Ok(tx.execute(sql("DELETE FROM session WHERE id_hash = $1").bind(id_hash)).await? == 1)
+/// By the hash of its cookie.
+pub async fn forget(tx: &mut Tx, id_hash: &str) -> Result<()> {
+    tx.execute(sql("DELETE FROM session WHERE id_hash = $1").bind(id_hash)).await?;
+    Ok(())
 }
 
 pub async fn delete_all(tx: &mut Tx, person: &PersonId) -> Result<()> {

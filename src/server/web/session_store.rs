@@ -1,7 +1,7 @@
 //! The session cookie. `tower-sessions` reads and writes it; who is signed in is decided by our own table and clock.
 //!
-//! A session begins in one command, with its audit record and the end of the session it replaces; [`account`] ends it
-//! in another. Nothing else writes one, so a slow request cannot bring back a session that was ended meanwhile.
+//! A session begins or changes its cookie in one command, together with the audit record; [`account`] ends it in
+//! another. Nothing else writes one, so a slow request cannot bring back a session that was ended meanwhile.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -166,19 +166,20 @@ impl SessionStore for Sessions {
 async fn start(tx: &mut Tx, id_hash: String, beginning: Beginning) -> store::Result<std::result::Result<(), Problem>> {
     let Beginning { content, replaces, correlation, route } = beginning;
     let over = || Ok(Err(Problem::new(Code::Unauthenticated, "the session or the account was ended")));
-    let replaced = match &replaces {
-        Some(old) => session::forget(tx, old).await?,
-        None => false,
-    };
-    let event = match content.stepped_up_at {
-        Some(_) if !replaced => return over(),
-        Some(_) => Event::AccountSteppedUp,
-        None => Event::AccountSignedIn,
-    };
     if !person::by_id(tx, &content.person).await?.is_some_and(|person| person.is_enabled()) {
         return over();
     }
-    session::insert(tx, &id_hash, &ids::new(tx.now()), &content).await?;
+    let event = match (content.stepped_up_at, replaces) {
+        (Some(_), Some(old)) if session::cycle(tx, &old, &id_hash, &content).await? => Event::AccountSteppedUp,
+        (Some(_), _) => return over(),
+        (None, old) => {
+            if let Some(old) = old {
+                session::forget(tx, &old).await?;
+            }
+            session::insert(tx, &id_hash, &ids::new(tx.now()), &content).await?;
+            Event::AccountSignedIn
+        }
+    };
     tx.audit(&Entry { correlation, route, ..Entry::new(event, Actor::human(&content.person)) }).await?;
     Ok(Ok(()))
 }
