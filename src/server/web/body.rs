@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{
-    body::{Body, Bytes, HttpBody},
+    body::{Body, BodyDataStream, HttpBody},
     extract::{FromRef, FromRequest, FromRequestParts, Request},
     http::{HeaderMap, header::CONTENT_TYPE, request::Parts},
 };
@@ -138,35 +138,42 @@ fn is_media_type(headers: &HeaderMap, expected: &str) -> bool {
 }
 
 /// The whole body, `max` bytes at most.
-async fn read(request: Request, max: usize) -> Result<Bytes> {
-    let too_large = || Problem::new(Code::PayloadTooLarge, format!("the body is larger than {max} bytes"));
+async fn read(request: Request, max: usize) -> Result<Vec<u8>> {
     let body = request.into_body();
-    let announced = body.size_hint().lower();
+    let may_fit = body.size_hint().lower() <= max as u64;
     let mut stream = body.into_data_stream();
+    if may_fit && let Some(bytes) = collect(&mut stream, max).await? {
+        return Ok(bytes);
+    }
+    // Whether it is read to the end or not, the answer is the same.
+    drop(tokio::time::timeout(DRAIN_FOR, drain(&mut stream)).await);
+    Err(Problem::new(Code::PayloadTooLarge, format!("the body is larger than {max} bytes")).into())
+}
+
+/// `None` when there is more than `max`.
+async fn collect(stream: &mut BodyDataStream, max: usize) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    while announced <= max as u64 {
-        match stream.next().await {
-            None => return Ok(bytes.into()),
-            Some(Ok(chunk)) if bytes.len() + chunk.len() <= max => bytes.extend_from_slice(&chunk),
-            Some(Ok(_)) => break,
-            Some(Err(error)) => {
-                tracing::debug!(%error, "a body ended early");
-                return Err(Problem::new(Code::BadRequest, "the body ended early").into());
-            }
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|error| {
+            tracing::debug!(%error, "a body ended early");
+            Problem::new(Code::BadRequest, "the body ended early")
+        })?;
+        if bytes.len() + chunk.len() > max {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Some(bytes))
+}
+
+async fn drain(stream: &mut BodyDataStream) {
+    let mut left = DRAIN;
+    while let Some(Ok(chunk)) = stream.next().await {
+        match left.checked_sub(chunk.len()) {
+            Some(rest) => left = rest,
+            None => break,
         }
     }
-    let drain = async {
-        let mut left = DRAIN;
-        while let Some(Ok(chunk)) = stream.next().await {
-            match left.checked_sub(chunk.len()) {
-                Some(rest) => left = rest,
-                None => break,
-            }
-        }
-    };
-    // Whether it was read to the end or not, the answer is the same.
-    drop(tokio::time::timeout(DRAIN_FOR, drain).await);
-    Err(too_large().into())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! the test moves.
 
 pub mod postgres;
+pub mod process;
 
 use std::{
     future::{Future, IntoFuture},
@@ -44,22 +45,20 @@ pub const PUBLIC_URL: &str = "http://desk.example.test";
 
 /// Runs each test on SQLite and on PostgreSQL, as `name::sqlite` and `name::postgres`.
 macro_rules! on_both_databases {
-    ($($(#[$meta:meta])* async fn $name:ident($app:ident: App) $body:block)*) => {$(
+    ($($(#[$meta:meta])* async fn $name:ident($app:ident: $type:ident) $body:block)*) => {$(
+        async fn $name($app: $type) $body
+
         mod $name {
-            use super::*;
-
-            async fn story($app: $crate::support::App) $body
-
             $(#[$meta])*
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn sqlite() {
-                story($crate::support::App::sqlite().await).await;
+                super::$name(super::$type::sqlite().await).await;
             }
 
             $(#[$meta])*
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn postgres() {
-                story($crate::support::App::postgres().await).await;
+                super::$name(super::$type::postgres().await).await;
             }
         }
     )*};

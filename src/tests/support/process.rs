@@ -1,0 +1,152 @@
+//! The desk as a process of its own, for what only a process shows: signals, kills, locks and the command line.
+
+use std::{
+    io::Write,
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use reqwest::RequestBuilder;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::PASSWORD;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Settings of one desk with a data folder and a port of its own.
+pub struct Place {
+    folder: TempDir,
+    settings: Vec<(&'static str, String)>,
+    pub url: String,
+    pub client: reqwest::Client,
+}
+
+impl Place {
+    /// On SQLite in its own folder; `settings` come on top.
+    pub fn new(settings: &[(&'static str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Free now and taken by the server in a moment.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut all = vec![
+            ("COUNTERFOIL_LISTEN", format!("127.0.0.1:{port}")),
+            ("COUNTERFOIL_DATA_DIR", folder.path().display().to_string()),
+        ];
+        all.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let client = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
+        Self { folder, settings: all, url: format!("http://127.0.0.1:{port}"), client }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+        command.args(arguments).env_clear().envs(self.settings.iter().map(|(name, value)| (*name, value)));
+        command
+    }
+
+    /// Runs the command line to its end.
+    pub fn run(&self, arguments: &[&str], input: &str) -> Output {
+        let mut command = self.command(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // A command that refuses before it reads closes its end.
+        drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
+        child.wait_with_output().unwrap()
+    }
+
+    /// Runs the command line, which succeeds; its standard output without the last line feed.
+    #[track_caller]
+    pub fn cli(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.run(arguments, input);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// Starts the server and waits until it is ready.
+    pub async fn serve(&self) -> Server {
+        let server = self.spawn();
+        let start = Instant::now();
+        while !self.client.get(format!("{}/readyz", self.url)).send().await.is_ok_and(|reply| reply.status() == 200) {
+            assert!(start.elapsed() < PATIENCE, "the server is not ready");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        server
+    }
+
+    /// Starts the server and does not wait.
+    pub fn spawn(&self) -> Server {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.folder().join("server.log")).unwrap();
+        Server(self.command(&["serve"]).stderr(log).spawn().unwrap())
+    }
+
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder().join("server.log")).unwrap_or_default()
+    }
+
+    /// Adds a person by the command line and signs them in; their cookie.
+    pub async fn person(&self, name: &str, role: &str, group: &str) -> String {
+        self.cli(
+            &["user", "add", name, "--role", role, "--group", group, "--password-stdin"],
+            &format!("{PASSWORD}\n"),
+        );
+        let body = json!({"name": name, "password": PASSWORD});
+        let reply = self.client.post(format!("{}/api/v1/session", self.url)).header("origin", &self.url).json(&body);
+        let reply = reply.send().await.unwrap();
+        assert_eq!(reply.status(), 200);
+        let cookie = reply.headers()["set-cookie"].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    /// Starts a run of the agent with this token; the run's token.
+    pub async fn start_run(&self, agent: &str) -> String {
+        let reply = self.post("runs", agent, &json!({"label": "test"})).send().await.unwrap();
+        assert_eq!(reply.status(), 201);
+        reply.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A write under `/api/v1/` with a bearer token.
+    pub fn post(&self, path: &str, token: &str, body: &Value) -> RequestBuilder {
+        self.client.post(format!("{}/api/v1/{path}", self.url)).bearer_auth(token).json(body)
+    }
+
+    /// A read under `/api/v1/` with a bearer token.
+    pub fn get(&self, path: &str, token: &str) -> RequestBuilder {
+        self.client.get(format!("{}/api/v1/{path}", self.url)).bearer_auth(token)
+    }
+}
+
+/// A running server; it ends with this value.
+#[must_use]
+pub struct Server(Child);
+
+impl Server {
+    /// Sends a signal, such as `TERM` or `KILL`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for its end; how it ended and how long that took.
+    pub fn wait(&mut self) -> (ExitStatus, Duration) {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return (status, start.elapsed());
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
