@@ -3,7 +3,7 @@
 use leptos::{
     prelude::document,
     wasm_bindgen::{JsCast, JsValue, closure::Closure, convert::FromWasmAbi},
-    web_sys::{self, Element, Event, EventTarget, Node, NodeList},
+    web_sys::{Element, Event, EventTarget, Node, NodeList},
 };
 
 pub fn find(selector: &str) -> Option<Element> {
@@ -97,10 +97,11 @@ fn read(parent: &Node, out: &mut String) -> Option<()> {
     Some(())
 }
 
-/// `14:05:09` where the reader is, and the same moment in UTC to hover for.
-pub fn time_now() -> (String, String) {
-    let now = web_sys::js_sys::Date::new_0();
-    let local = format!("{:02}:{:02}:{:02}", now.get_hours(), now.get_minutes(), now.get_seconds());
-    let utc = String::from(now.to_iso_string());
-    (local, format!("{} UTC", utc.get(..19).unwrap_or(&utc).replace('T', " ")))
+/// Switches a button or a field off.
+pub fn disable(control: &Element) {
+    _ = control.set_attribute("disabled", "");
+}
+
+pub fn enable(control: &Element) {
+    _ = control.remove_attribute("disabled");
 }

@@ -131,13 +131,24 @@ pub fn LocalTimes() -> impl IntoView {
 pub fn localise(root: &Element) {
     let now = civil(server_now());
     for time in dom::all_in(root, "time[data-form]") {
-        let at = time.get_attribute("datetime").map_or(f64::NAN, |at| js_sys::Date::parse(&at));
+        let at = time.get_attribute("datetime").and_then(|at| parse(&at));
         let form = time.get_attribute("data-form");
         let form = Form::ALL.into_iter().find(|known| form.as_deref() == Some(known.as_str()));
-        if let (Some(form), true) = (form, at.is_finite()) {
-            time.set_text_content(Some(&civil(at as i64).words(form, now)));
+        if let (Some(form), Some(at)) = (form, at) {
+            time.set_text_content(Some(&civil(at).words(form, now)));
         }
     }
+}
+
+/// A moment where the reader is.
+pub fn local(at_ms: i64, form: Form) -> String {
+    civil(at_ms).words(form, civil(server_now()))
+}
+
+/// The moment an RFC 3339 text names, in milliseconds since the epoch.
+pub fn parse(text: &str) -> Option<i64> {
+    let at = js_sys::Date::parse(text);
+    at.is_finite().then_some(at as i64)
 }
 
 /// What the server's clock says, in milliseconds since the epoch: this machine's, corrected by what the page brought.
