@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     kind::Verb,
@@ -19,7 +20,7 @@ pub const MAX_LIFE_S: i64 = 30 * 24 * 3600;
 pub const MAX_ENTRIES: usize = 200;
 
 /// Whether a run may still act. A stopped or expired one may read, replay and report its open claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
     Live,
@@ -47,8 +48,12 @@ impl RunStatus {
 }
 
 /// One exact target, or one prefix: `order/4711` or `order/47*`. The type is always whole.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(transparent)]
+#[schema(
+    pattern = "^[a-z][a-z0-9-]{0,62}/([A-Za-z0-9][A-Za-z0-9._~@:+-]{0,198})?[A-Za-z0-9._~@:+*-]$",
+    example = "order/47*"
+)]
 pub struct Scope(String);
 
 impl Scope {
@@ -103,11 +108,12 @@ impl<'de> Deserialize<'de> for Scope {
 }
 
 /// One line of an agent's ceiling: what its runs may be granted at most.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Allowance {
     pub resource: Scope,
     #[serde(deserialize_with = "some_verbs")]
+    #[schema(min_items = 1)]
     pub verbs: BTreeSet<Verb>,
 }
 
@@ -129,20 +135,22 @@ impl FromStr for Allowance {
 }
 
 /// One entry of a write set as it is asked for.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WriteRequest {
     pub resource: Scope,
     #[serde(deserialize_with = "some_verbs")]
+    #[schema(min_items = 1)]
     pub verbs: BTreeSet<Verb>,
     #[serde(default)]
     pub exclusive: bool,
     pub not_before: Option<Timestamp>,
+    #[schema(minimum = 1, maximum = 2_592_000)]
     pub expires_in_s: Option<i64>,
 }
 
 /// One entry of a write set as it was granted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WriteGrant {
     pub resource: Scope,
     pub verbs: BTreeSet<Verb>,

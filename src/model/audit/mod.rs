@@ -28,8 +28,8 @@
 //! The last line signs every line above it: a missing, smaller or larger checkpoint is tampering. What it cannot show
 //! is that the log was cut back to an older state with an older checkpoint of its own: that takes a pin.
 //!
-//! **Verification** ([`verify`]) reads the export once, line by line: form, numbers, links, roots, signature, pins, and
-//! the meaning of the events ([`replay`]). [`story`] tells what happened to one operation.
+//! **Verification** ([`mod@verify`]) reads the export once, line by line: form, numbers, links, roots, signature, pins, and
+//! the meaning of the events ([`replay`]). [`story()`] tells what happened to one operation.
 
 use std::{fmt, str::FromStr};
 

@@ -9,7 +9,7 @@ use crate::{
     model::approval::Role,
     server::{
         config::Config,
-        service::account::{self, Administrator, Group, Name, NewPerson, Password, PersonChange},
+        service::account::{self, Administrator, Name, NewPerson, Password, PersonChange},
         store::person,
     },
 };
@@ -25,8 +25,8 @@ pub enum Word {
         #[arg(long)]
         role: Role,
         /// A group they are in; may be given again
-        #[arg(long = "group", value_parser = parse::<Group>)]
-        groups: Vec<Group>,
+        #[arg(long = "group", value_parser = parse::<Name>)]
+        groups: Vec<Name>,
         #[command(flatten)]
         password: PasswordSource,
     },

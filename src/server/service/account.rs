@@ -11,6 +11,7 @@ use std::{
 use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
+use utoipa::ToSchema;
 
 use super::{
     By, Desk,
@@ -100,8 +101,9 @@ impl Passwords {
 }
 
 /// A password that may be set: 12 characters at least, 1024 bytes at most.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(try_from = "String")]
+#[schema(min_length = 12, max_length = 1024)]
 pub struct Password(String);
 
 impl TryFrom<String> for Password {
@@ -118,9 +120,10 @@ impl TryFrom<String> for Password {
     }
 }
 
-/// How somebody signs in: `[a-z0-9][a-z0-9._-]{0,63}`; capitals are folded.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// How somebody signs in, and how a group is called: `[a-z0-9][a-z0-9._-]{0,63}`; capitals are folded.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(try_from = "String")]
+#[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 pub struct Name(String);
 
 impl Name {
@@ -145,9 +148,6 @@ impl TryFrom<String> for Name {
         }
     }
 }
-
-/// The name of a group, spelled like a person's.
-pub type Group = Name;
 
 /// Who may change people, agents and settings.
 pub struct Administrator(By);
@@ -267,17 +267,17 @@ async fn end_session(desk: &Desk, person: &PersonIdentity, id: SessionId, event:
 }
 
 /// A person to be.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPerson {
     pub name: Name,
     pub role: Role,
     #[serde(default)]
-    pub groups: Vec<Group>,
+    pub groups: Vec<Name>,
     pub password: Password,
 }
 
-fn group_names(groups: Vec<Group>) -> Vec<String> {
+fn group_names(groups: Vec<Name>) -> Vec<String> {
     let mut names: Vec<String> = groups.into_iter().map(|group| group.0).collect();
     names.sort();
     names.dedup();
@@ -324,11 +324,11 @@ fn rights(person: &Person) -> String {
 }
 
 /// What an admin changes about a person; absent members stay.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PersonChange {
     pub role: Option<Role>,
-    pub groups: Option<Vec<Group>>,
+    pub groups: Option<Vec<Name>>,
     pub disabled: Option<bool>,
     pub password: Option<Password>,
 }

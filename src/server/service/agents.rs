@@ -1,6 +1,7 @@
 //! Agents and executors: the principals of programs. Their tokens are shown once.
 
 use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
 
 use super::{Desk, account::Administrator, account::name_taken, error::Result, principal};
 use crate::{
@@ -17,8 +18,9 @@ use crate::{
 };
 
 /// What a program is called: text people read, on one line.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(try_from = "String")]
+#[schema(min_length = 1, max_length = 100)]
 pub struct Label(String);
 
 impl Label {
@@ -44,8 +46,9 @@ impl TryFrom<String> for Label {
 }
 
 /// A pattern of kind names, `payment.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(try_from = "String")]
+#[schema(pattern = "^[a-z0-9._*-]{1,100}$", example = "payment.*")]
 pub struct KindPattern(String);
 
 impl TryFrom<String> for KindPattern {
@@ -67,7 +70,7 @@ pub struct Issued<T> {
     pub token: Secret,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewAgent {
     pub name: Label,
@@ -119,13 +122,15 @@ fn no_owner(owner: &str) -> Problem {
 }
 
 /// What an admin changes about an agent; absent members stay. A revoked agent stays revoked.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentChange {
     pub owner: Option<String>,
     /// `null` takes the ceiling away.
     #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Vec<Allowance>>)]
     pub allow: Option<Option<Vec<Allowance>>>,
+    #[schema(value_type = Option<bool>)]
     pub revoked: Option<Revoked>,
 }
 
@@ -188,7 +193,7 @@ pub async fn change_agent(desk: &Desk, admin: &Administrator, id: AgentId, chang
     .await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewExecutor {
     pub name: Label,
@@ -232,10 +237,11 @@ pub async fn create_executor(desk: &Desk, admin: &Administrator, new: NewExecuto
 }
 
 /// What an admin changes about an executor; absent members stay.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecutorChange {
     pub kinds: Option<Vec<KindPattern>>,
+    #[schema(value_type = Option<bool>)]
     pub revoked: Option<Revoked>,
 }
 

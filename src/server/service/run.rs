@@ -1,6 +1,7 @@
 //! Runs: started by an agent, stopped by themselves, their owner or an operator.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     Desk,
@@ -27,13 +28,19 @@ use crate::{
     },
 };
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRun {
     pub label: Label,
+    #[schema(minimum = 1, maximum = 2_592_000)]
     pub expires_in_s: Option<i64>,
+    #[schema(max_items = 200)]
     pub write_set: Option<Vec<WriteRequest>>,
+    /// What the run reads.
+    #[schema(max_items = 200)]
     pub reads: Option<Vec<Scope>>,
+    /// What it relies on as shared defaults.
+    #[schema(max_items = 200)]
     pub defaults: Option<Vec<Scope>>,
 }
 
@@ -168,9 +175,11 @@ pub async fn stop(desk: &Desk, principal: &Principal, id: &RunId, reason: String
 }
 
 /// The run as JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct RunView {
+    #[schema(value_type = String)]
     pub id: RunId,
+    #[schema(value_type = String)]
     pub agent: AgentId,
     pub agent_name: String,
     pub label: String,

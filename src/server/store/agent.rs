@@ -1,6 +1,7 @@
 //! Agents: programs' principals, each with a human owner.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Conn, Result, Row, Tx, sql};
 use crate::model::{
@@ -9,10 +10,12 @@ use crate::model::{
     time::Timestamp,
 };
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Agent {
+    #[schema(value_type = String)]
     pub id: AgentId,
     pub name: String,
+    #[schema(value_type = String)]
     pub owner: PersonId,
     pub owner_name: String,
     /// What its runs may be granted at most; `null` sets no limit, and lets nothing through without a person.

@@ -1,12 +1,14 @@
 //! Executors: principals that may claim operations of named kinds.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Conn, Result, Row, Tx, sql};
 use crate::model::{id::ExecutorId, time::Timestamp};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Executor {
+    #[schema(value_type = String)]
     pub id: ExecutorId,
     pub name: String,
     /// Patterns of kind names, `payment.*`.

@@ -1,13 +1,15 @@
 //! People and their password hashes.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Conn, Result, Row, Tx, sql};
 use crate::model::{approval::Role, id::PersonId, time::Timestamp};
 
 /// Somebody who signs in. The password hash stays in the database.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Person {
+    #[schema(value_type = String)]
     pub id: PersonId,
     pub name: String,
     pub role: Role,

@@ -157,7 +157,7 @@ impl SessionStore for Sessions {
         Ok(Some(Record { id: *id, data: Default::default(), expiry_date }))
     }
 
-    /// Ending a session is a command of its own: [`start`] of the next one, or [`account::sign_out`].
+    /// Ending a session is a command of its own: the start of the next one, or [`account::sign_out`].
     async fn delete(&self, _: &Id) -> session_store::Result<()> {
         Ok(())
     }

@@ -7,6 +7,7 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::{
     model::id::RunId,
@@ -67,14 +68,15 @@ async fn read(desk: Desk, principal: Principal, Path(id): Path<RunId>) -> Result
     Ok(Json(json!({"run": RunView::new(run, desk.now())})))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Stop {
     reason: Reason,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(try_from = "String")]
+#[schema(min_length = 1, max_length = 1000)]
 struct Reason(String);
 
 impl TryFrom<String> for Reason {

@@ -8,6 +8,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_sessions::Session;
+use utoipa::ToSchema;
 
 use crate::{
     model::{
@@ -38,7 +39,7 @@ pub fn routes() -> Router<AppState> {
         .route("/sessions/{id}", delete(revoke))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SignIn {
     name: String,
@@ -69,7 +70,7 @@ async fn sign_out(desk: Desk, session: Session, person: PersonIdentity) -> Resul
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct StepUp {
     password: String,
@@ -95,8 +96,9 @@ async fn step_up(
     Ok(Json(json!({"stepped_up_until": Timestamp(now.as_millis() + STEP_UP_MS)})))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct SessionView {
+    #[schema(value_type = String)]
     id: SessionId,
     user_agent: String,
     signed_in_at: Timestamp,
