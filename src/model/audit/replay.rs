@@ -262,7 +262,11 @@ impl Operation {
 
             (E::ReconcileApplied, Unknown | NeedsReview) => Succeeded,
             (E::ReconcileNotApplied, Unknown | NeedsReview) => Failed,
-            (E::ReviewOpened, Unknown | Accepted) => NeedsReview,
+            // Whatever was under way is open from here on, also where another attempt is authorised.
+            (E::ReviewOpened, Unknown | Accepted) => {
+                self.ambiguous = true;
+                NeedsReview
+            }
             (E::ReviewResolved, NeedsReview) => match entry.to {
                 Some(to @ (Succeeded | Failed)) => to,
                 _ => return Err(Breach::NotAllowed { event: entry.event, state }),
@@ -520,6 +524,11 @@ mod tests {
         assert_eq!(breach(expired), Breach::MayHaveApplied);
         let failed = again().resent().step(Event::EffectFailed, clock(), State::Failed);
         assert_eq!(breach(failed), Breach::EarlierAttemptUnknown);
+        let reviewed = claimed().sent().step(Event::EffectAccepted, clock(), State::Accepted);
+        let reviewed = reviewed.step(Event::ReviewOpened, clock(), State::NeedsReview);
+        let again = reviewed.step(Event::ReviewRetryAuthorized, Life::person(1), State::Unknown);
+        let again = again.reclaimed(Event::AttemptLicensed).resent();
+        assert_eq!(breach(again.step(Event::EffectFailed, clock(), State::Failed)), Breach::EarlierAttemptUnknown);
         assert_eq!(breach(claimed().unknown()), Breach::NothingSentBefore);
     }
 

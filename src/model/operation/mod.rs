@@ -5,6 +5,8 @@
 
 pub mod rules;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +15,8 @@ use super::{
     audit::{Actor, Hash},
     fingerprint::{Fingerprint, Links},
     id::{AgentId, ApprovalId, CaseId, ClaimId, ConflictId, EvidenceId, ExecutorId, OperationId, PersonId, RunId},
-    kind::Risk,
+    kind::{Phrase, Risk, Verb},
+    policy::Effective,
     target::Target,
     time::Timestamp,
 };
@@ -52,8 +55,8 @@ pub struct Proposal {
     /// The version known here when it was proposed.
     pub current_version: Option<i64>,
     pub links: Links,
-    /// Written by the server from the command.
-    pub headline: String,
+    /// What follows the agent's name in the headline; written by the server, like the two below.
+    pub headline: Vec<Phrase>,
     pub consequence: String,
     pub rollback: String,
     pub risk: Risk,
@@ -61,6 +64,9 @@ pub struct Proposal {
     pub money: bool,
     /// One deployment per environment from claimed to terminal.
     pub locks_release: bool,
+    /// Counterfoil itself carries it out when it is approved.
+    pub managed: bool,
+    pub verb: Verb,
     pub provider: Option<String>,
     /// Seconds for which an accepted effect may still be under way; past it the outcome is unknown.
     pub in_flight_s: i64,
@@ -108,7 +114,11 @@ pub struct Approval {
     pub execution_ttl_s: i64,
     /// Seconds from the approval during which another attempt may be licensed.
     pub retry_ttl_s: i64,
-    /// `auto` when the rule grants by itself.
+    /// Who looks into an unknown outcome first.
+    pub review_owner: Option<String>,
+    /// Seconds until an unknown outcome is escalated.
+    pub review_due_s: i64,
+    /// The rule grants by itself.
     pub auto: bool,
     pub granted_at: Option<Timestamp>,
     pub retry_until: Option<Timestamp>,
@@ -323,6 +333,16 @@ pub enum ResolutionFinding {
     Abandon,
 }
 
+impl ResolutionFinding {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::NotApplied => "not_applied",
+            Self::Abandon => "abandon",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resolution {
     pub finding: ResolutionFinding,
@@ -343,6 +363,62 @@ pub struct Ending {
     pub at: Timestamp,
 }
 
+impl Approval {
+    /// What `rule` asks of something proposed at `now`.
+    pub fn new(id: ApprovalId, rule: Effective, now: Timestamp) -> Self {
+        let expires_at = now.plus_seconds(rule.approval_ttl.as_seconds());
+        Self {
+            id,
+            rule: rule.rule,
+            policy_version: rule.policy_version,
+            required: rule.approvals,
+            groups: rule.groups,
+            one_reject: rule.one_reject,
+            step_up: rule.step_up,
+            expires_at,
+            execution_ttl_s: rule.execution_ttl.as_seconds(),
+            retry_ttl_s: rule.retry_ttl.as_seconds(),
+            review_owner: rule.review_owner,
+            review_due_s: rule.review_due.as_seconds(),
+            auto: rule.auto,
+            granted_at: None,
+            retry_until: None,
+            spent_at: None,
+            spent_by: None,
+            withdrawn_at: None,
+            receipt: None,
+        }
+    }
+
+    /// Asks what `rule` asks now. The time to decide does not start again.
+    fn ask_anew(&mut self, rule: &Effective) {
+        let (expires_at, withdrawn_at) = (self.expires_at, self.withdrawn_at);
+        *self = Self { expires_at, withdrawn_at, ..Self::new(self.id.clone(), rule.clone(), expires_at) };
+    }
+}
+
+impl Life {
+    /// The life of what was just proposed.
+    pub fn new(approval: Approval, now: Timestamp) -> Self {
+        Self {
+            state: State::Pending,
+            version: 1,
+            updated_at: now,
+            approval,
+            votes: Vec::new(),
+            execution_deadline: None,
+            claim: None,
+            attempts: Vec::new(),
+            outcome: None,
+            conflict: None,
+            review_case: None,
+            may_have_applied: false,
+            disputed: false,
+            ending: None,
+        }
+    }
+}
+
 impl Operation {
     pub fn id(&self) -> &OperationId {
         &self.proposal.id
@@ -357,9 +433,19 @@ impl Operation {
         self.life.votes.iter().filter(|vote| vote.stands())
     }
 
+    /// The approvals among them.
+    pub fn standing_approvals(&self) -> impl Iterator<Item = &Vote> {
+        self.standing_votes().filter(|vote| vote.decision == Decision::Approve)
+    }
+
     /// Distinct humans who approve; one standing vote each is a rule, so counting votes counts humans.
     pub fn granted(&self) -> i64 {
-        self.standing_votes().filter(|vote| vote.decision == Decision::Approve).count() as i64
+        self.standing_approvals().count() as i64
+    }
+
+    /// Whether provably no byte has left, under this claim or an earlier one.
+    pub fn nothing_sent(&self) -> bool {
+        matches!(self.life.state, State::Pending | State::Approved | State::Claimed) && !self.life.may_have_applied
     }
 
     /// Whether the same action may be proposed under a new key without risk of a second effect.
@@ -367,17 +453,20 @@ impl Operation {
         use State::*;
         matches!(self.life.state, Failed | Conflicted | Rejected | Expired | Cancelled | Superseded)
             && !self.life.disputed
+            && !self.found_applied()
     }
 
     /// Whether its effect may exist: what business keys, sums, duplicates and holds must assume.
     pub fn possibly_applied(&self) -> bool {
         self.life.disputed
+            || self.found_applied()
             || matches!(self.life.state, State::Succeeded | State::Abandoned)
             || (!self.life.state.is_terminal() && self.life.may_have_applied)
     }
 
-    /// Whether an earlier attempt was sent and never proven either way.
-    pub fn has_ambiguous_attempt(&self) -> bool {
-        self.life.attempts.iter().any(|attempt| attempt.result == Some(AttemptResult::Unknown))
+    /// An operator found the effect, be it after the operation had ended otherwise: an ending never changes.
+    fn found_applied(&self) -> bool {
+        let resolution = self.life.review_case.as_ref().and_then(|case| case.resolution.as_ref());
+        resolution.is_some_and(|resolution| resolution.finding == ResolutionFinding::Applied)
     }
 }

@@ -1,14 +1,15 @@
 //! Every transition of the life cycle, as a pure function: operation + command + facts + now → the next life with its
 //! audit events, or a refusal. The numbers are the rows of the contract's transition table.
 //!
-//! Each command first calls [`lapse`]: deadlines are decided where they matter, by whoever looks first.
+//! Whoever runs a command first records what [`lapse`] says: deadlines are decided where they matter, by whoever looks
+//! first. Should a caller forget, the command refuses; it never acts on what has lapsed.
 
 use serde_json::json;
 
 use super::*;
 use crate::model::{
     audit::{Entry, Event},
-    kind::Risk,
+    policy::Effective,
     problem::{Code, Problem, RetryMode},
 };
 
@@ -64,6 +65,14 @@ impl Step {
         self
     }
 
+    /// The last event happened under `claim`.
+    fn under(self, claim: Option<&Claim>) -> Self {
+        self.last(|event| {
+            event.claim = claim.map(|claim| claim.id.clone());
+            event.fence = claim.map(|claim| claim.fence);
+        })
+    }
+
     fn last(mut self, change: impl FnOnce(&mut Entry)) -> Self {
         if let Some(last) = self.events.last_mut() {
             change(last);
@@ -94,29 +103,39 @@ fn claim_entry(op: &Operation, claim: &Claim, event: Event, actor: Actor) -> Ent
 
 /// What the clock has decided by `now` and nobody has recorded yet: rows 6 and 17. `None` when nothing lapsed.
 pub fn lapse(op: &Operation, now: Timestamp) -> Option<Step> {
-    let life = &op.life;
-    match life.state {
-        State::Pending if now >= life.approval.expires_at => Some(expire(op, now)),
-        State::Approved | State::Claimed if life.execution_deadline.is_some_and(|deadline| now >= deadline) => {
-            Some(expire(op, now))
-        }
-        State::Sent if life.claim.as_ref().is_some_and(|claim| now >= claim.deadline_at) => {
-            Some(lose_track(op, Actor::system("clock"), "the claim's deadline passed after it was sent", now))
-        }
-        State::Accepted if life.claim.as_ref().is_some_and(|claim| now >= in_flight_until(op, claim)) => {
-            Some(lose_track(op, Actor::system("clock"), "the provider's in-flight bound passed", now))
-        }
+    next_lapse(op).filter(|at| now >= *at)?;
+    Some(match op.life.state {
+        State::Sent => lose_track(op, "the claim's deadline passed after it was sent", now),
+        State::Accepted => lose_track(op, "the provider's in-flight bound passed", now),
+        _ => expire(op, now),
+    })
+}
+
+/// When the clock will decide something about it next.
+pub fn next_lapse(op: &Operation) -> Option<Timestamp> {
+    let claim = op.life.claim.as_ref();
+    match op.life.state {
+        State::Pending => Some(op.life.approval.expires_at),
+        State::Approved | State::Claimed if op.nothing_sent() => op.life.execution_deadline,
+        State::Sent => claim.map(|claim| claim.deadline_at),
+        // What is under way is bounded from the end of the last claim.
+        State::Accepted => claim.map(|claim| claim.deadline_at.plus_seconds(op.proposal.in_flight_s)),
         _ => None,
     }
 }
 
-fn in_flight_until(op: &Operation, claim: &Claim) -> Timestamp {
-    claim.accepted_at.unwrap_or(claim.deadline_at).plus_seconds(op.proposal.in_flight_s)
-}
-
-/// Whether a list may still show the stored state at `now`: the state after [`lapse`].
+/// The state after [`lapse`]: what a list shows at `now`.
 pub fn state_at(op: &Operation, now: Timestamp) -> State {
     lapse(op, now).map_or(op.life.state, |step| step.life.state)
+}
+
+/// Refuses what has expired, and what has lapsed otherwise without being recorded.
+fn in_time(op: &Operation, now: Timestamp) -> Result<()> {
+    match state_at(op, now) {
+        State::Expired => Err(expired(op)),
+        state if state != op.life.state => Err(outcome_unknown(op.id())),
+        _ => Ok(()),
+    }
 }
 
 fn expire(op: &Operation, now: Timestamp) -> Step {
@@ -134,15 +153,11 @@ fn expire(op: &Operation, now: Timestamp) -> Step {
     step
 }
 
-/// Row 17: a timeout is unknown, not failed.
-fn lose_track(op: &Operation, actor: Actor, reason: &str, now: Timestamp) -> Step {
-    let claim = op.life.claim.clone();
-    let mut step = Step::of(op, now).to(op, State::Unknown, Event::EffectOutcomeUnknown, actor).last(|event| {
-        event.reason = Some(reason.to_owned());
-        event.claim = claim.as_ref().map(|c| c.id.clone());
-        event.fence = claim.as_ref().map(|c| c.fence);
-    });
-    let reference = claim.and_then(|c| c.provider_reference);
+/// Row 17 by the clock: a timeout is unknown, not failed.
+fn lose_track(op: &Operation, reason: &str, now: Timestamp) -> Step {
+    let step = Step::of(op, now).to(op, State::Unknown, Event::EffectOutcomeUnknown, Actor::system("clock"));
+    let mut step = step.under(op.life.claim.as_ref()).last(|event| event.reason = Some(reason.to_owned()));
+    let reference = op.life.claim.as_ref().and_then(|claim| claim.provider_reference.clone());
     step.life.outcome = Some(outcome(OutcomeStatus::Unknown, OutcomeSource::System, reference, now));
     end_claim(&mut step.life, AttemptResult::Unknown, now);
     step
@@ -174,20 +189,25 @@ fn end_claim(life: &mut Life, result: AttemptResult, now: Timestamp) {
     }
 }
 
-/// The refusal that belongs to a state nothing more can be done in.
-fn refuse_terminal(op: &Operation) -> Problem {
+/// The refusal that belongs to the state the operation is in.
+fn invalid_state(op: &Operation) -> Problem {
     if op.life.state == State::Expired {
         return expired(op);
     }
-    let mut problem = Problem::new(Code::InvalidState, format!("The operation is {}", words(op.life.state)))
-        .with("state", op.life.state)
-        .safe_new_key(op.safe_new_key());
-    if let Some(conflict) = &op.life.conflict {
-        problem = problem.with("conflict_id", conflict).retry(RetryMode::AfterFreshRead, None);
-    }
-    problem
+    refuse_state(op, format!("The operation is {}", words(op.life.state)))
 }
 
+fn refuse_state(op: &Operation, detail: impl Into<String>) -> Problem {
+    let problem = Problem::new(Code::InvalidState, detail).with("state", op.life.state);
+    match &op.life.conflict {
+        Some(conflict) => problem.with("conflict_id", conflict).retry(RetryMode::AfterFreshRead, None),
+        None if op.safe_new_key() => problem.retry(RetryMode::NewOperation, None),
+        None => problem,
+    }
+    .safe_new_key(op.safe_new_key())
+}
+
+/// The refusal of everything that comes too late.
 pub fn expired(op: &Operation) -> Problem {
     let at = op.life.ending.as_ref().map(|ending| ending.at);
     let detail = match (op.life.approval.granted_at, at) {
@@ -195,7 +215,7 @@ pub fn expired(op: &Operation) -> Problem {
         (Some(_), Some(at)) => format!("Expired at {at}: it was approved and not run in time. Nothing was done"),
         (_, None) => "The deadline has passed. Nothing was done".to_owned(),
     };
-    Problem::new(Code::ApprovalExpired, detail).with("state", State::Expired).safe_new_key(true)
+    Problem::new(Code::ApprovalExpired, detail).with("state", State::Expired).safe_new_key(!op.life.disputed)
 }
 
 /// `needs_review` → "waiting for review": a state inside a sentence.
@@ -221,25 +241,21 @@ pub struct Ballot {
     pub confirm_target: Option<String>,
 }
 
-/// Rows 4a, 4b and 5. Right and eligibility are decided before ([`crate::model::approval`]); the caller has recorded
-/// lapses. `review_digest` is the digest of the review document as it is now; `eligible` counts who could still vote.
-pub fn vote(op: &Operation, ballot: &Ballot, review_digest: &str, eligible: i64, now: Timestamp) -> Result<Done> {
-    if op.life.state == State::Expired {
-        return Err(expired(op));
-    }
+/// Rows 4a, 4b and 5. Right and eligibility are decided before ([`crate::model::approval`]). `review_digest` is that of
+/// the review document as it is now; `eligible` names everybody who may approve this operation, having voted or not.
+pub fn vote(
+    op: &Operation,
+    ballot: &Ballot,
+    review_digest: &str,
+    eligible: &[PersonId],
+    now: Timestamp,
+) -> Result<Done> {
+    in_time(op, now)?;
     if let Some(own) = op.standing_votes().find(|vote| vote.by == ballot.by) {
-        return if own.decision == ballot.decision && own.review_digest == ballot.review_digest {
-            Ok(Done::Already)
-        } else {
-            Err(already_decided(own))
-        };
+        return if ballot.repeats(own, op) { Ok(Done::Already) } else { Err(already_decided(own)) };
     }
     if op.life.state != State::Pending {
-        let decided = op.standing_votes().last().filter(|_| !matches!(op.life.state, State::Conflicted));
-        return Err(match (op.life.state, decided) {
-            (State::Cancelled | State::Superseded | State::Conflicted, _) | (_, None) => refuse_terminal(op),
-            (_, Some(vote)) => already_decided(vote),
-        });
+        return Err(decided(op));
     }
     if ballot.fingerprint != op.proposal.fingerprint.as_str() {
         return Err(mismatch(op, &ballot.fingerprint));
@@ -256,6 +272,30 @@ pub fn vote(op: &Operation, ballot: &Ballot, review_digest: &str, eligible: i64,
         Decision::Reject => reject(op, ballot, eligible, now),
     }
     .map(Done::Step)
+}
+
+impl Ballot {
+    fn repeats(&self, vote: &Vote, op: &Operation) -> bool {
+        self.fingerprint == op.proposal.fingerprint.as_str()
+            && (self.decision, self.reason_code) == (vote.decision, vote.reason_code)
+            && (&self.review_digest, &self.reason) == (&vote.review_digest, &vote.reason)
+    }
+}
+
+/// The refusal of a vote on what waits for none.
+fn decided(op: &Operation) -> Problem {
+    match (op.life.state, op.standing_votes().last()) {
+        (State::Conflicted | State::Cancelled | State::Superseded, _) => invalid_state(op),
+        // The vote that decides is the last one.
+        (_, Some(vote)) => already_decided(vote),
+        (_, None) => {
+            let Approval { rule, policy_version, granted_at, .. } = &op.life.approval;
+            Problem::new(Code::AlreadyDecided, format!("The rule `{rule}` approved this without a vote"))
+                .with("decision", Decision::Approve)
+                .with("by", format!("{rule}@{policy_version}"))
+                .with("at", granted_at)
+        }
+    }
 }
 
 fn already_decided(vote: &Vote) -> Problem {
@@ -292,7 +332,7 @@ fn recorded(ballot: &Ballot, now: Timestamp) -> Vote {
 }
 
 fn approve(op: &Operation, ballot: &Ballot, now: Timestamp) -> Result {
-    if op.proposal.risk >= Risk::High && ballot.confirm_target.as_deref() != Some(op.proposal.target.as_str()) {
+    if op.proposal.risk.needs_care() && ballot.confirm_target.as_deref() != Some(op.proposal.target.as_str()) {
         return Err(Problem::at(
             Code::ValidationFailed,
             "/confirm_target",
@@ -323,16 +363,17 @@ fn grant(op: &Operation, mut step: Step, event: Event, actor: Actor, now: Timest
     step.to(op, State::Approved, event, actor)
 }
 
-fn reject(op: &Operation, ballot: &Ballot, eligible: i64, now: Timestamp) -> Result {
+fn reject(op: &Operation, ballot: &Ballot, eligible: &[PersonId], now: Timestamp) -> Result {
     let Some(code) = ballot.reason_code else {
         return Err(Problem::at(Code::ValidationFailed, "/reason_code", "a rejection names its reason"));
     };
     let actor = Actor::human(&ballot.by);
     let mut step = Step::of(op, now);
     step.life.votes.push(recorded(ballot, now));
-    let rejects = op.standing_votes().filter(|vote| vote.decision == Decision::Reject).count() as i64 + 1;
-    let still_reachable = eligible - rejects >= op.life.approval.required;
-    if !op.life.approval.one_reject && still_reachable {
+    let voted = |person: &PersonId| step.life.votes.iter().any(|vote| vote.stands() && vote.by == *person);
+    let undecided = eligible.iter().filter(|person| !voted(person)).count();
+    let reachable = op.granted() + undecided as i64 >= op.life.approval.required;
+    if reachable && !op.life.approval.one_reject {
         step.events.push(Entry {
             request_digest: Some(ballot.review_digest.clone()),
             status: Some("reject".into()),
@@ -352,52 +393,57 @@ fn reject(op: &Operation, ballot: &Ballot, eligible: i64, now: Timestamp) -> Res
         }))
 }
 
-/// Row 2: the rule grants by itself.
-pub fn auto_grant(op: &Operation, actor: Actor, now: Timestamp) -> Step {
+/// Row 2: the rule grants by itself, in the step after the proposal and under its version. `None` for what waits for a
+/// person whatever the rule says: high and critical risk, and the duplicate of an open operation.
+pub fn auto_grant(op: &Operation, actor: Actor, now: Timestamp) -> Option<Step> {
+    let proposal = &op.proposal;
+    let waits = !op.life.approval.auto || proposal.risk.needs_care() || proposal.duplicate_of.is_some();
+    if waits || op.life.state != State::Pending {
+        return None;
+    }
     let mut step = grant(op, Step::of(op, now), Event::ApprovalAutoGranted, actor, now);
     step.life.version = op.life.version;
-    step
+    Some(step)
 }
 
 /// Row 8, by a person: `whose` names the votes to withdraw. Before the quorum is complete it only voids them.
 pub fn withdraw(op: &Operation, whose: &[PersonId], actor: Actor, now: Timestamp) -> Result {
-    if op.life.state == State::Expired {
-        return Err(expired(op));
-    }
+    in_time(op, now)?;
     if op.life.approval.spent_at.is_some() {
         return Err(Problem::new(Code::ApprovalSpent, "The approval is spent; what was approved is under way")
             .with("state", op.life.state));
     }
     if op.life.state.is_terminal() {
-        return Err(refuse_terminal(op));
+        return Err(invalid_state(op));
     }
-    if !op.standing_votes().any(|vote| whose.contains(&vote.by)) {
-        return Err(
-            Problem::new(Code::InvalidState, "There is no standing vote to withdraw").with("state", op.life.state)
-        );
+    // Once the quorum is complete, taking back a no changes nothing.
+    let counts = |vote: &Vote| op.life.state == State::Pending || vote.decision == Decision::Approve;
+    if !op.standing_votes().any(|vote| counts(vote) && whose.contains(&vote.by)) {
+        return Err(refuse_state(op, "There is no standing vote to withdraw"));
     }
     Ok(void_votes(op, whose, actor, "withdrawn", now))
 }
 
+/// Past the approval deadline nobody can decide again, and row 6 follows at once.
 fn void_votes(op: &Operation, whose: &[PersonId], actor: Actor, reason: &str, now: Timestamp) -> Step {
     let mut step = Step::of(op, now);
-    step = match op.life.state {
-        State::Pending => step.note(entry(op, Event::ApprovalWithdrawn, actor)),
-        _ => step.to(op, State::Pending, Event::ApprovalWithdrawn, actor),
-    }
-    .last(|event| event.reason = Some(reason.to_owned()));
     for vote in step.life.votes.iter_mut().filter(|vote| vote.stands() && whose.contains(&vote.by)) {
         vote.void_at = Some(now);
     }
-    step.life.execution_deadline = None;
-    step.life.approval.granted_at = None;
-    step.life.approval.retry_until = None;
-    step.life.approval.withdrawn_at = Some(now);
-    if now >= step.life.approval.expires_at {
-        let lapsed = Operation { proposal: op.proposal.clone(), life: step.life.clone() };
-        let expiry = expire(&lapsed, now);
-        step.events.extend(expiry.events);
-        step.life = Life { version: step.life.version, ..expiry.life };
+    if op.life.state == State::Pending {
+        step.events.push(entry(op, Event::ApprovalWithdrawn, actor));
+    } else {
+        step.life.execution_deadline = None;
+        step.life.approval.granted_at = None;
+        step.life.approval.retry_until = None;
+        step.life.approval.withdrawn_at = Some(now);
+        step = step.to(op, State::Pending, Event::ApprovalWithdrawn, actor);
+    }
+    step = step.last(|event| event.reason = Some(reason.to_owned()));
+    let voided = Operation { proposal: op.proposal.clone(), life: step.life.clone() };
+    if let Some(lapsed) = lapse(&voided, now) {
+        step.events.extend(lapsed.events);
+        step.life = Life { version: step.life.version, ..lapsed.life };
     }
     step
 }
@@ -417,10 +463,11 @@ pub struct ClaimFacts {
 /// Whether the approval may still be acted on, as far as other records say.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Standing {
-    /// Voters who lost role or group since, or became the agent's owner.
+    /// Standing approvals whose voter could not give them now: lost the role or the group that the rule in force asks,
+    /// or became the agent's owner.
     pub ineligible: Vec<PersonId>,
-    /// What the current policy asks that the approval does not have.
-    pub policy_gap: Option<PolicyGap>,
+    /// The rule in force, where the other approvals do not satisfy it.
+    pub policy_gap: Option<Effective>,
     /// An operation on the same target whose outcome is unknown.
     pub hold: Option<OperationId>,
     /// The deployment that has the environment.
@@ -430,20 +477,12 @@ pub struct Standing {
     pub paused: bool,
 }
 
-/// What a claim must have now, by the current policy.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PolicyGap {
-    pub rule: String,
-    pub policy_version: i64,
-    pub required: i64,
-    pub groups: Vec<String>,
-}
-
-/// Rows 11 and 12, with the refusals in their order. The caller has recorded lapses.
+/// Rows 11 and 12, with the refusals in their order.
 pub fn claim(op: &Operation, fingerprint: &str, facts: ClaimFacts, now: Timestamp) -> Result<Done> {
     let life = &op.life;
+    in_time(op, now)?;
     if life.state.is_terminal() {
-        return Err(refuse_terminal(op));
+        return Err(invalid_state(op));
     }
     if life.state == State::Pending {
         return Err(match life.approval.withdrawn_at {
@@ -453,25 +492,31 @@ pub fn claim(op: &Operation, fingerprint: &str, facts: ClaimFacts, now: Timestam
         .retry(RetryMode::AwaitDecision, Some(2))
         .with("state", life.state));
     }
-    if fingerprint != op.proposal.fingerprint.as_str()
-        || Fingerprint::of_canonical(&op.proposal.canonical) != op.proposal.fingerprint
-    {
+    if fingerprint != op.proposal.fingerprint.as_str() {
         return Err(mismatch(op, fingerprint));
     }
-    if let Some(current) = &life.claim {
-        let live = matches!(life.state, State::Sent | State::Accepted)
-            || (life.state == State::Claimed && now < current.deadline_at);
-        if live {
-            return if current.by == facts.by { Ok(Done::Already) } else { Err(already_claimed(current)) };
-        }
+    if Fingerprint::of_canonical(&op.proposal.canonical) != op.proposal.fingerprint {
+        return Err(Problem::new(
+            Code::ApprovalMismatch,
+            "The stored command is not the one that was approved. Nothing was spent; tell whoever runs this desk",
+        )
+        .retry(RetryMode::Operator, None));
     }
-    if matches!(life.state, State::Unknown | State::NeedsReview) {
-        return Err(outcome_unknown(op.id()));
+    match (&life.claim, life.state) {
+        (_, State::Unknown | State::NeedsReview) => return Err(outcome_unknown(op.id())),
+        (Some(current), State::Sent | State::Accepted) => return own_claim(current, &facts.by),
+        (Some(current), _) if now < current.deadline_at => return own_claim(current, &facts.by),
+        _ => {}
     }
     if let Some(refusal) = standing(op, &facts.standing, now) {
         return refusal;
     }
     Ok(Done::Step(take(op, facts, now)))
+}
+
+/// A live claim is its claimant's, who may have lost the reply.
+fn own_claim(claim: &Claim, by: &Claimant) -> Result<Done> {
+    if claim.by == *by { Ok(Done::Already) } else { Err(already_claimed(claim)) }
 }
 
 fn already_claimed(claim: &Claim) -> Problem {
@@ -490,6 +535,12 @@ fn outcome_unknown(of: &OperationId) -> Problem {
 
 /// The checks that a claim and a `sent` share, in the order of the contract.
 fn standing(op: &Operation, facts: &Standing, now: Timestamp) -> Option<Result<Done>> {
+    let approval = &op.life.approval;
+    if approval.spent_at.is_some() && approval.retry_until.is_some_and(|until| now >= until) {
+        return Some(Err(Problem::new(Code::ApprovalExpired, "The approval is no longer in force. Nothing was sent")
+            .with("state", op.life.state)
+            .safe_new_key(false)));
+    }
     if !facts.ineligible.is_empty() || facts.policy_gap.is_some() {
         return Some(policy_changed(op, facts, now));
     }
@@ -507,8 +558,11 @@ fn standing(op: &Operation, facts: &Standing, now: Timestamp) -> Option<Result<D
     if let (Some(expected), Some(current)) = (op.proposal.expected_version, facts.current_version)
         && expected != current
     {
-        let step = stale(op, now);
-        return Some(Ok(Done::Refused(step, stale_version(op.proposal.target.as_str(), expected, current))));
+        let problem = stale_version(op.proposal.target.as_str(), expected, current);
+        return Some(match stale(op, now) {
+            Some(step) => Ok(Done::Refused(step, problem)),
+            None => Err(problem),
+        });
     }
     facts.paused.then(|| Err(Problem::new(Code::Paused, "The desk is paused. Nothing was claimed or sent")))
 }
@@ -529,40 +583,42 @@ pub fn stale_version(target: &str, expected: i64, current: i64) -> Problem {
     .safe_new_key(true)
 }
 
-/// Row 10: the target moved on before anything was sent.
-pub fn stale(op: &Operation, now: Timestamp) -> Step {
-    let mut step = Step::of(op, now).to(op, State::Conflicted, Event::OperationConflicted, Actor::system("clock")).end(
-        Actor::system("clock"),
-        None,
-        Some("the target changed since it was read".to_owned()),
-        now,
-    );
-    end_claim(&mut step.life, AttemptResult::Unsent, now);
-    step
+/// Row 10: the target moved on before anything was sent; `None` where something was, or the operation has ended.
+pub fn stale(op: &Operation, now: Timestamp) -> Option<Step> {
+    op.nothing_sent().then(|| {
+        let actor = Actor::system("desk");
+        let step = Step::of(op, now).to(op, State::Conflicted, Event::OperationConflicted, actor.clone());
+        let mut step = step.end(actor, None, Some("the target changed since it was read".to_owned()), now);
+        end_claim(&mut step.life, AttemptResult::Unsent, now);
+        step
+    })
 }
 
-/// Row 8, by the system: the approval no longer satisfies the current policy. Other votes stay.
+/// The approval does not satisfy the current policy. Unspent it goes back to the people (row 8); spent it cannot: the
+/// claim stands, nothing can be sent under it, and the execution deadline ends it.
 fn policy_changed(op: &Operation, facts: &Standing, now: Timestamp) -> Result<Done> {
+    let rule = facts.policy_gap.as_ref().map_or(&op.life.approval.rule, |gap| &gap.rule);
     if op.life.approval.spent_at.is_some() {
-        // A spent approval cannot go back to pending; nothing was sent, so the claim simply ends there.
-        return Err(policy_problem(op));
+        return Err(Problem::new(
+            Code::PolicyChanged,
+            "The current policy asks for more than was given. Nothing was sent; cancel it and propose it again",
+        )
+        .retry(RetryMode::NewOperation, None)
+        .safe_new_key(false)
+        .with("rule", rule));
     }
     let mut step = void_votes(op, &facts.ineligible, Actor::system("desk"), "policy_changed", now);
     if let Some(gap) = &facts.policy_gap {
-        let approval = &mut step.life.approval;
-        approval.rule = gap.rule.clone();
-        approval.policy_version = gap.policy_version;
-        approval.required = gap.required;
-        approval.groups = gap.groups.clone();
-        approval.auto = false;
+        step.life.approval.ask_anew(gap);
     }
-    Ok(Done::Refused(step, policy_problem(op)))
-}
-
-fn policy_problem(op: &Operation) -> Problem {
-    Problem::new(Code::PolicyChanged, "The current policy asks for more than was given; it waits for people again")
-        .retry(RetryMode::AwaitDecision, Some(2))
-        .with("rule", &op.life.approval.rule)
+    let problem = if step.life.state == State::Expired {
+        expired(&Operation { proposal: op.proposal.clone(), life: step.life.clone() })
+    } else {
+        Problem::new(Code::PolicyChanged, "The current policy asks for more than was given; it waits for people again")
+            .retry(RetryMode::AwaitDecision, Some(2))
+            .with("rule", rule)
+    };
+    Ok(Done::Refused(step, problem))
 }
 
 fn take(op: &Operation, facts: ClaimFacts, now: Timestamp) -> Step {
@@ -597,12 +653,8 @@ fn take(op: &Operation, facts: ClaimFacts, now: Timestamp) -> Step {
         ended_at: None,
         result: None,
     });
-    let (id, fence) = (claim.id.clone(), claim.fence);
-    step.life.claim = Some(claim);
-    step.to(op, State::Claimed, Event::OperationClaimed, actor).last(|event| {
-        event.claim = Some(id);
-        event.fence = Some(fence);
-    })
+    step.life.claim = Some(claim.clone());
+    step.to(op, State::Claimed, Event::OperationClaimed, actor).under(Some(&claim))
 }
 
 // The claimant's reports: rows 13 to 17
@@ -617,30 +669,29 @@ pub struct ClaimRef {
 
 /// The current claim if `claimed` names it, else the refusal.
 fn current_claim<'a>(op: &'a Operation, claimed: &ClaimRef) -> Result<&'a Claim> {
-    let Some(claim) = &op.life.claim else {
-        return Err(if op.life.state.is_terminal() {
-            refuse_terminal(op)
-        } else {
-            Problem::new(Code::InvalidState, "Nobody has claimed this; claim it first").with("state", op.life.state)
-        });
-    };
-    if claim.id == claimed.id && claim.fence == claimed.fence && claim.by == claimed.by {
-        return Ok(claim);
+    let names = |id: &ClaimId, fence: i64, by: &Claimant| (id, fence, by) == (&claimed.id, claimed.fence, &claimed.by);
+    let was_theirs = |attempt: &Attempt| names(&attempt.claim_id, attempt.claim_fence, &attempt.by);
+    match &op.life.claim {
+        Some(claim) if names(&claim.id, claim.fence, &claim.by) => Ok(claim),
+        Some(claim) if op.life.attempts.iter().any(was_theirs) => Err(Problem::new(
+            Code::StaleFence,
+            format!("Claim fence {} has been superseded by {}", claimed.fence, claim.fence),
+        )
+        .with("claim_fence", claim.fence)),
+        _ if op.life.state.is_terminal() => Err(invalid_state(op)),
+        Some(claim) => Err(Problem::new(Code::AlreadyClaimed, "No claim of yours has this id and fence")
+            .with("deadline_at", claim.deadline_at)),
+        None => Err(refuse_state(op, "Nobody has claimed this; claim it first")),
     }
-    let known = op.life.attempts.iter().any(|attempt| attempt.claim_id == claimed.id && attempt.by == claimed.by);
-    Err(if known {
-        Problem::new(Code::StaleFence, format!("Claim fence {} has been superseded by {}", claimed.fence, claim.fence))
-            .with("claim_fence", claim.fence)
-    } else {
-        Problem::new(Code::AlreadyClaimed, "That is not your claim").with("deadline_at", claim.deadline_at)
-    })
+}
+
+fn claim_ended(op: &Operation, claim: &Claim) -> Problem {
+    refuse_state(op, format!("The claim ended at {}; claim it again before sending", claim.deadline_at))
 }
 
 /// Row 13: committed before any byte leaves.
 pub fn sent(op: &Operation, claimed: &ClaimRef, fingerprint: &str, facts: &Standing, now: Timestamp) -> Result<Done> {
-    if op.life.state == State::Expired {
-        return Err(expired(op));
-    }
+    in_time(op, now)?;
     let claim = current_claim(op, claimed)?;
     if fingerprint != op.proposal.fingerprint.as_str() {
         return Err(mismatch(op, fingerprint));
@@ -649,27 +700,16 @@ pub fn sent(op: &Operation, claimed: &ClaimRef, fingerprint: &str, facts: &Stand
         State::Claimed => {}
         State::Sent | State::Accepted => return Ok(Done::Already),
         State::Unknown | State::NeedsReview => return Err(outcome_unknown(op.id())),
-        _ => return Err(refuse_terminal(op)),
+        _ => return Err(invalid_state(op)),
     }
     if now >= claim.deadline_at {
-        return Err(Problem::new(
-            Code::InvalidState,
-            format!("The claim ended at {}; claim it again before sending", claim.deadline_at),
-        )
-        .with("state", op.life.state));
-    }
-    if op.life.approval.retry_until.is_some_and(|until| now >= until) {
-        return Err(Problem::new(Code::ApprovalExpired, "The approval is no longer in force. Nothing was sent"));
+        return Err(claim_ended(op, claim));
     }
     if let Some(refusal) = standing(op, facts, now) {
         return refusal;
     }
-    let event = if op.has_ambiguous_attempt() { Event::EffectResent } else { Event::EffectSent };
-    let (id, fence) = (claim.id.clone(), claim.fence);
-    let mut step = Step::of(op, now).to(op, State::Sent, event, claim.by.actor()).last(|event| {
-        event.claim = Some(id);
-        event.fence = Some(fence);
-    });
+    let event = if op.life.may_have_applied { Event::EffectResent } else { Event::EffectSent };
+    let mut step = Step::of(op, now).to(op, State::Sent, event, claim.by.actor()).under(Some(claim));
     step.life.may_have_applied = true;
     if let Some(claim) = &mut step.life.claim {
         claim.sent_at = Some(now);
@@ -680,49 +720,65 @@ pub fn sent(op: &Operation, claimed: &ClaimRef, fingerprint: &str, facts: &Stand
     Ok(Done::Step(step))
 }
 
-/// Row 14: the provider queued it.
-pub fn accepted(op: &Operation, claimed: &ClaimRef, reference: &str, now: Timestamp) -> Result<Done> {
-    let claim = current_claim(op, claimed)?;
-    match op.life.state {
-        State::Sent => {}
-        State::Accepted if claim.provider_reference.as_deref() == Some(reference) => return Ok(Done::Already),
-        State::Unknown | State::NeedsReview => return Err(outcome_unknown(op.id())),
-        state if state.is_terminal() => return Err(refuse_terminal(op)),
-        state => {
-            return Err(Problem::new(Code::InvalidState, "Only what was sent can be accepted").with("state", state));
-        }
+/// What a claimant's report came to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reported {
+    Done(Done),
+    /// Too late to change the state: keep it as evidence and answer with the problem.
+    Late(Problem),
+}
+
+/// The current claim, or what a report under another one is worth.
+fn reporting_claim<'a>(op: &'a Operation, claimed: &ClaimRef) -> Result<std::result::Result<&'a Claim, Reported>> {
+    match current_claim(op, claimed) {
+        Ok(claim) => Ok(Ok(claim)),
+        Err(problem) if problem.code == Code::StaleFence => Ok(Err(Reported::Late(problem))),
+        Err(problem) => Err(problem),
     }
-    let (id, fence) = (claim.id.clone(), claim.fence);
-    let mut step = Step::of(op, now).to(op, State::Accepted, Event::EffectAccepted, claim.by.actor()).last(|event| {
-        event.claim = Some(id);
-        event.fence = Some(fence);
-        event.provider_ref = Some(reference.to_owned());
-    });
+}
+
+/// Row 14: the provider queued it.
+pub fn accepted(op: &Operation, claimed: &ClaimRef, reference: &str, now: Timestamp) -> Result<Reported> {
+    let claim = match reporting_claim(op, claimed)? {
+        Ok(claim) => claim,
+        Err(late) => return Ok(late),
+    };
+    if claim.accepted_at.is_some() && claim.provider_reference.as_deref() == Some(reference) {
+        return Ok(Reported::Done(Done::Already));
+    }
+    match state_at(op, now) {
+        State::Sent => {}
+        State::Unknown | State::NeedsReview => return Ok(Reported::Late(outcome_unknown(op.id()))),
+        State::Accepted => return Err(refuse_state(op, "It was accepted under another reference")),
+        State::Claimed => return Err(refuse_state(op, "Only what was sent can be accepted; report `sent` first")),
+        _ if op.life.may_have_applied => return Ok(Reported::Late(invalid_state(op))),
+        State::Expired => return Err(expired(op)),
+        _ => return Err(invalid_state(op)),
+    }
+    let step = Step::of(op, now).to(op, State::Accepted, Event::EffectAccepted, claim.by.actor());
+    let mut step = step.under(Some(claim)).last(|event| event.provider_ref = Some(reference.to_owned()));
     if let Some(claim) = &mut step.life.claim {
         claim.accepted_at = Some(now);
         claim.provider_reference = Some(reference.to_owned());
     }
-    Ok(Done::Step(step))
+    Ok(Reported::Done(Done::Step(step)))
 }
 
 /// Extends a live claim to `now + ttl_s`, up to 15 minutes in all.
-pub fn heartbeat(op: &Operation, claimed: &ClaimRef, ttl_s: i64, now: Timestamp) -> Result {
+pub fn heartbeat(op: &Operation, claimed: &ClaimRef, ttl_s: i64, now: Timestamp) -> Result<Done> {
+    in_time(op, now)?;
     let claim = current_claim(op, claimed)?;
-    if !matches!(op.life.state, State::Claimed | State::Sent) {
-        return Err(if op.life.state.is_terminal() {
-            refuse_terminal(op)
-        } else {
-            Problem::new(Code::InvalidState, format!("The operation is {}", words(op.life.state)))
-                .with("state", op.life.state)
-        });
+    if !matches!(op.life.state, State::Claimed | State::Sent | State::Accepted) {
+        return Err(invalid_state(op));
     }
     if now >= claim.deadline_at {
-        return Err(
-            Problem::new(Code::InvalidState, "The claim has ended; claim it again").with("state", op.life.state)
-        );
+        return Err(claim_ended(op, claim));
     }
     let cap = Timestamp(claim.claimed_at.as_millis() + CLAIM_CAP_MS);
-    let deadline = claim.deadline_at.max(now.plus_seconds(ttl_s)).min(cap);
+    let deadline = claim.deadline_at.max(now.plus_seconds(ttl_s).min(cap));
+    if deadline == claim.deadline_at {
+        return Ok(Done::Already);
+    }
     let mut step = Step::of(op, now);
     if let Some(claim) = &mut step.life.claim {
         claim.deadline_at = deadline;
@@ -730,7 +786,7 @@ pub fn heartbeat(op: &Operation, claimed: &ClaimRef, ttl_s: i64, now: Timestamp)
     if let Some(attempt) = step.life.attempts.last_mut() {
         attempt.deadline_at = deadline;
     }
-    Ok(step)
+    Ok(Done::Step(step))
 }
 
 /// What the claimant says came of it.
@@ -743,84 +799,88 @@ pub struct Report {
     pub resulting_version: Option<i64>,
 }
 
-impl Report {
-    fn says_the_same_as(&self, outcome: &Outcome) -> bool {
-        self.status == outcome.status
-            && self.provider_reference == outcome.provider_reference
-            && self.provider_status == outcome.provider_status
-    }
-}
-
-/// Whether a refused report is still a statement worth keeping.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Reported {
-    Done(Done),
-    /// Too late to change the state: keep it as evidence and answer with the problem.
-    Late(Problem),
-}
-
-/// Rows 15, 16, 17 under a live claim; anything later is evidence.
+/// Rows 15, 16, 17 under the current claim; anything later is evidence.
 pub fn report(op: &Operation, claimed: &ClaimRef, report: &Report, now: Timestamp) -> Result<Reported> {
-    let claim = match current_claim(op, claimed) {
+    let claim = match reporting_claim(op, claimed)? {
         Ok(claim) => claim,
-        Err(problem) if problem.code == Code::StaleFence => return Ok(Reported::Late(problem)),
-        Err(problem) => return Err(problem),
+        Err(late) => return Ok(late),
     };
-    match op.life.state {
-        State::Sent | State::Accepted => {}
-        State::Claimed => {
-            return Err(Problem::new(Code::InvalidState, "Nothing was sent under this claim; report `sent` first")
-                .with("state", op.life.state));
+    let reached = conclude(op, claim, report, now);
+    match state_at(op, now) {
+        // A provider's refusal counts while the claim lives; later it is somebody's word.
+        State::Sent | State::Accepted if now >= claim.deadline_at && is_refusal(report.status) => {
+            let detail = format!("The claim ended at {}: a failure counts only under a live claim", claim.deadline_at);
+            return Ok(Reported::Late(refuse_state(op, detail)));
         }
-        State::Unknown | State::NeedsReview if report.status == OutcomeStatus::Unknown => {
+        State::Sent | State::Accepted => {}
+        State::Claimed => return Err(refuse_state(op, "Nothing was sent under this claim; report `sent` first")),
+        _ if op.life.outcome.as_ref().is_some_and(|known| same_answer(known, &reached)) => {
             return Ok(Reported::Done(Done::Already));
         }
         State::Unknown | State::NeedsReview => return Ok(Reported::Late(outcome_unknown(op.id()))),
-        _ if op.life.outcome.as_ref().is_some_and(|outcome| report.says_the_same_as(outcome)) => {
-            return Ok(Reported::Done(Done::Already));
-        }
-        _ if op.life.may_have_applied => return Ok(Reported::Late(refuse_terminal(op))),
-        _ => return Err(refuse_terminal(op)),
+        _ if op.life.may_have_applied => return Ok(Reported::Late(invalid_state(op))),
+        State::Expired => return Err(expired(op)),
+        _ => return Err(invalid_state(op)),
     }
-    if report.status == OutcomeStatus::Succeeded && report.provider_reference.is_none() && report.response.is_none() {
+    if reached.status == OutcomeStatus::Succeeded && reached.provider_reference.is_none() && reached.response.is_none()
+    {
         return Err(Problem::at(
             Code::ValidationFailed,
             "/provider_reference",
             "success is shown by a provider reference or a response; give one of them",
         ));
     }
+    let (state, event, result) = match reached.status {
+        OutcomeStatus::Succeeded => (State::Succeeded, Event::EffectCompleted, AttemptResult::Succeeded),
+        OutcomeStatus::Failed => (State::Failed, Event::EffectFailed, AttemptResult::Failed),
+        OutcomeStatus::Conflicted => (State::Conflicted, Event::OperationConflicted, AttemptResult::Conflicted),
+        OutcomeStatus::Unknown => (State::Unknown, Event::EffectOutcomeUnknown, AttemptResult::Unknown),
+    };
+    let mut step = Step::of(op, now).to(op, state, event, claim.by.actor()).under(Some(claim)).last(|event| {
+        event.provider_ref = reached.provider_reference.clone();
+        event.status = reached.provider_status.clone();
+        event.result_version = reached.resulting_version;
+        event.response_digest = reached.response.as_ref().and_then(|response| response.digest.clone());
+    });
+    step.life.outcome = Some(reached);
+    end_claim(&mut step.life, result, now);
+    Ok(Reported::Done(Done::Step(step)))
+}
+
+fn is_refusal(status: OutcomeStatus) -> bool {
+    matches!(status, OutcomeStatus::Failed | OutcomeStatus::Conflicted)
+}
+
+/// What the report establishes. A refusal now says nothing about an earlier attempt nobody has an answer to.
+fn conclude(op: &Operation, claim: &Claim, report: &Report, now: Timestamp) -> Outcome {
+    let ambiguous = |attempt: &Attempt| attempt.claim_id != claim.id && attempt.result == Some(AttemptResult::Unknown);
+    let status = match report.status {
+        status if is_refusal(status) && op.life.attempts.iter().any(ambiguous) => OutcomeStatus::Unknown,
+        status => status,
+    };
     let source = match claim.by {
         Claimant::Run(_) => OutcomeSource::Run,
         Claimant::Executor(_) => OutcomeSource::Executor,
     };
-    // A refusal now says nothing about an earlier attempt nobody has an answer to.
-    let definite = !op.has_ambiguous_attempt();
-    let (state, event, result) = match report.status {
-        OutcomeStatus::Succeeded => (State::Succeeded, Event::EffectCompleted, AttemptResult::Succeeded),
-        OutcomeStatus::Failed if definite => (State::Failed, Event::EffectFailed, AttemptResult::Failed),
-        OutcomeStatus::Conflicted if definite => {
-            (State::Conflicted, Event::OperationConflicted, AttemptResult::Conflicted)
-        }
-        _ => (State::Unknown, Event::EffectOutcomeUnknown, AttemptResult::Unknown),
-    };
-    let (id, fence) = (claim.id.clone(), claim.fence);
     let reference = report.provider_reference.clone().or_else(|| claim.provider_reference.clone());
-    let mut step = Step::of(op, now).to(op, state, event, claim.by.actor()).last(|event| {
-        event.claim = Some(id);
-        event.fence = Some(fence);
-        event.provider_ref = reference.clone();
-        event.status = report.provider_status.clone();
-        event.result_version = report.resulting_version;
-        event.response_digest = report.response.as_ref().and_then(|response| response.digest.clone());
-    });
-    step.life.outcome = Some(Outcome {
+    Outcome {
+        confirmed: source == OutcomeSource::Executor && status != OutcomeStatus::Unknown,
         provider_status: report.provider_status.clone(),
         response: report.response.clone(),
         resulting_version: report.resulting_version,
-        ..outcome(if state == State::Unknown { OutcomeStatus::Unknown } else { report.status }, source, reference, now)
-    });
-    end_claim(&mut step.life, result, now);
-    Ok(Reported::Done(Done::Step(step)))
+        ..outcome(status, source, reference, now)
+    }
+}
+
+/// Whether two reports say the same. Bodies are compared by digest: the stored one may be erased.
+fn same_answer(known: &Outcome, reached: &Outcome) -> bool {
+    let digest =
+        |outcome: &Outcome| outcome.response.as_ref().map(|response| (response.status, response.digest.clone()));
+    known.status == reached.status
+        && known.provider_reference == reached.provider_reference
+        && known.provider_status == reached.provider_status
+        && known.resulting_version == reached.resulting_version
+        && digest(known) == digest(reached)
 }
 
 // Endings by people and agents: rows 7 and 9
@@ -830,15 +890,28 @@ pub fn cancel(op: &Operation, actor: Actor, name: Option<String>, reason: &str, 
     if op.life.state == State::Cancelled {
         return Ok(Done::Already);
     }
-    end_unsent(op, State::Cancelled, Event::OperationCancelled, actor, name, reason, now)
+    in_time(op, now)?;
+    if op.life.state.is_terminal() {
+        return Err(invalid_state(op));
+    }
+    if !op.nothing_sent() {
+        return Err(refuse_state(
+            op,
+            format!("The operation is {}; what may have happened cannot be cancelled", words(op.life.state)),
+        )
+        .retry(RetryMode::Operator, None));
+    }
+    Ok(Done::Step(end_unsent(op, State::Cancelled, Event::OperationCancelled, actor, name, reason, now)))
 }
 
 /// Row 9: a new operation of the same agent names it in `supersedes`.
 pub fn supersede(op: &Operation, by: &OperationId, actor: Actor, now: Timestamp) -> Result<Done> {
+    in_time(op, now)?;
     if !matches!(op.life.state, State::Pending | State::Approved) {
-        return Err(refuse_terminal(op));
+        return Err(invalid_state(op));
     }
-    end_unsent(op, State::Superseded, Event::OperationSuperseded, actor, None, &format!("superseded by {by}"), now)
+    let reason = format!("superseded by {by}");
+    Ok(Done::Step(end_unsent(op, State::Superseded, Event::OperationSuperseded, actor, None, &reason, now)))
 }
 
 fn end_unsent(
@@ -849,51 +922,47 @@ fn end_unsent(
     name: Option<String>,
     reason: &str,
     now: Timestamp,
-) -> Result<Done> {
-    if op.life.state.is_terminal() {
-        return Err(refuse_terminal(op));
-    }
-    if !op.life.state.is_unsent() {
-        return Err(Problem::new(
-            Code::InvalidState,
-            format!("It was sent and is {}; what may have happened cannot be cancelled", words(op.life.state)),
-        )
-        .with("state", op.life.state)
-        .retry(RetryMode::Operator, None));
-    }
+) -> Step {
     let mut step = Step::of(op, now).to(op, state, event, actor.clone()).end(actor, name, Some(reason.to_owned()), now);
     end_claim(&mut step.life, AttemptResult::Unsent, now);
-    Ok(Done::Step(step))
+    step
 }
 
 // Unknown outcomes: rows 21, 22, 25 and 28
 
-/// Row 21, by an operator: someone owns it, with a due time.
+/// Row 21: someone owns it, with a due time. Open also to the system, once nothing is proven and nothing licensed.
 pub fn open_review(op: &Operation, case: ReviewCase, actor: Actor, now: Timestamp) -> Result {
+    in_time(op, now)?;
     if !matches!(op.life.state, State::Unknown | State::Accepted) {
-        return Err(Problem::new(Code::InvalidState, format!("The operation is {}", words(op.life.state)))
-            .with("state", op.life.state));
+        return Err(invalid_state(op));
     }
     let reason = case.reason.clone();
-    let mut step = Step::of(op, now)
-        .to(op, State::NeedsReview, Event::ReviewOpened, actor)
-        .last(|event| event.reason = Some(reason));
+    let step = Step::of(op, now).to(op, State::NeedsReview, Event::ReviewOpened, actor);
+    let mut step = step.last(|event| event.reason = Some(reason));
     step.life.review_case = Some(case);
+    step.life.outcome.get_or_insert_with(|| {
+        let reference = op.life.claim.as_ref().and_then(|claim| claim.provider_reference.clone());
+        outcome(OutcomeStatus::Unknown, OutcomeSource::System, reference, now)
+    });
     end_claim(&mut step.life, AttemptResult::Unknown, now);
     Ok(step)
 }
 
-/// Row 28: evidence that contradicts how it ended. The state stays; somebody has to look.
-pub fn dispute(op: &Operation, case: ReviewCase, actor: Actor, now: Timestamp) -> Step {
+/// Row 28: evidence that contradicts how it ended. The state stays; somebody has to look. `None` where nothing has
+/// ended yet, or somebody looks already.
+pub fn dispute(op: &Operation, case: ReviewCase, actor: Actor, now: Timestamp) -> Option<Step> {
+    if !op.life.state.is_terminal() || op.life.disputed {
+        return None;
+    }
     let mut step = Step::of(op, now);
     step.life.disputed = true;
     step.life.review_case = Some(case);
     step.events.push(entry(op, Event::EvidenceContradiction, actor));
-    step
+    Some(step)
 }
 
-/// Rows 22, 25 and the end of 28. Money takes two people: the first finding waits for a second one that agrees.
-/// `definite` says whether the evidence named proves the finding; the service has checked who may call this.
+/// Rows 22, 25 and the end of 28. Money takes two people: the first finding waits for a second one that agrees. The
+/// caller has checked who may conclude what, and that the evidence named says so.
 pub fn resolve(op: &Operation, resolution: Resolution, now: Timestamp) -> Result<Done> {
     use ResolutionFinding::*;
     let disputed = op.life.disputed && op.life.state.is_terminal();
@@ -904,28 +973,25 @@ pub fn resolve(op: &Operation, resolution: Resolution, now: Timestamp) -> Result
         {
             return Ok(Done::Already);
         }
-        _ => {
-            return Err(
-                Problem::new(Code::InvalidState, "There is no open case to resolve").with("state", op.life.state)
-            );
-        }
+        _ => return Err(refuse_state(op, "There is no open case to resolve")),
     };
+    if disputed && resolution.finding == Abandon {
+        let detail = format!("It has ended as {}; find out whether it was applied", words(op.life.state));
+        return Err(refuse_state(op, detail).retry(RetryMode::Operator, None));
+    }
+    if resolution.note.trim().is_empty() {
+        return Err(Problem::at(Code::ValidationFailed, "/note", "say what was found, and where"));
+    }
     if resolution.finding != Abandon && resolution.evidence.is_empty() {
-        return Err(Problem::at(
-            Code::ValidationFailed,
-            "/evidence",
-            "name the evidence this rests on; record it first",
-        ));
+        let detail = "name the evidence this rests on; record it first";
+        return Err(Problem::at(Code::ValidationFailed, "/evidence", detail));
     }
     let actor = Actor::human(&resolution.by);
-    let needs_two = op.proposal.money && resolution.finding != Abandon;
-    if needs_two {
-        match &case.seconded {
-            Some(first) if first.by == resolution.by && first.finding == resolution.finding => {
-                return Ok(Done::Already);
-            }
-            Some(first) if first.by != resolution.by && first.finding == resolution.finding => {}
-            _ => return Ok(Done::Step(second(op, resolution, actor, now))),
+    if op.proposal.money && resolution.finding != Abandon {
+        match case.seconded.as_ref().filter(|first| first.finding == resolution.finding) {
+            None => return Ok(Done::Step(second(op, resolution, actor, now))),
+            Some(first) if first.by == resolution.by => return Ok(Done::Already),
+            Some(_) => {}
         }
     }
     let (state, event, status) = match resolution.finding {
@@ -933,18 +999,12 @@ pub fn resolve(op: &Operation, resolution: Resolution, now: Timestamp) -> Result
         NotApplied => (State::Failed, Event::ReviewResolved, Some(OutcomeStatus::Failed)),
         Abandon => (State::Abandoned, Event::ReviewAbandoned, None),
     };
-    let finding = match resolution.finding {
-        Applied => "applied",
-        NotApplied => "not_applied",
-        Abandon => "abandon",
-    };
-    let note = resolution.note.clone();
     let step = Step::of(op, now);
-    let mut step =
-        if disputed { step.note(entry(op, event, actor)) } else { step.to(op, state, event, actor) }.last(|event| {
-            event.status = Some(finding.to_owned());
-            event.reason = Some(note);
-        });
+    let step = if disputed { step.note(entry(op, event, actor)) } else { step.to(op, state, event, actor) };
+    let mut step = step.last(|event| {
+        event.status = Some(resolution.finding.as_str().to_owned());
+        event.reason = Some(resolution.note.clone());
+    });
     step.life.disputed = false;
     if let (Some(status), false) = (status, disputed) {
         let reference = op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.clone());
@@ -958,8 +1018,11 @@ pub fn resolve(op: &Operation, resolution: Resolution, now: Timestamp) -> Result
 }
 
 fn second(op: &Operation, resolution: Resolution, actor: Actor, now: Timestamp) -> Step {
-    let mut step = Step::of(op, now);
-    step.events.push(Entry { reason: Some(resolution.note.clone()), ..entry(op, Event::ReviewSeconded, actor) });
+    let mut step = Step::of(op, now).note(Entry {
+        status: Some(resolution.finding.as_str().to_owned()),
+        reason: Some(resolution.note),
+        ..entry(op, Event::ReviewSeconded, actor)
+    });
     if let Some(case) = &mut step.life.review_case {
         case.seconded =
             Some(Seconded { by: resolution.by, name: resolution.name, finding: resolution.finding, at: now });

@@ -47,11 +47,6 @@ impl State {
         self >= State::Succeeded
     }
 
-    /// The approval is not spent yet, or provably nothing was sent: no byte can have left.
-    pub fn is_unsent(self) -> bool {
-        matches!(self, State::Pending | State::Approved | State::Claimed)
-    }
-
     pub fn as_str(self) -> &'static str {
         match self {
             State::Pending => "pending",

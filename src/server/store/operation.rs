@@ -9,7 +9,7 @@ use crate::model::{
     audit::Event,
     fingerprint::Fingerprint,
     id::{AgentId, OperationId, RunId},
-    operation::{Operation, Proposal, State, rules::Step},
+    operation::{Operation, Proposal, State, rules::{Step, next_lapse}},
     time::Timestamp,
 };
 
@@ -24,21 +24,6 @@ fn operation(row: &Row) -> Result<Operation> {
 
 fn json(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Error::corrupt(e.to_string()))
-}
-
-/// The next moment at which the clock decides something about it.
-fn deadline(op: &Operation) -> Option<Timestamp> {
-    let life = &op.life;
-    match life.state {
-        State::Pending => Some(life.approval.expires_at),
-        State::Approved | State::Claimed => life.execution_deadline,
-        State::Sent => life.claim.as_ref().map(|claim| claim.deadline_at),
-        State::Accepted => {
-            let claim = life.claim.as_ref()?;
-            Some(claim.accepted_at.unwrap_or(claim.deadline_at).plus_seconds(op.proposal.in_flight_s))
-        }
-        _ => None,
-    }
 }
 
 /// What is stored beside an operation and never shown.
@@ -69,7 +54,7 @@ pub async fn insert(tx: &mut Tx, op: &Operation, stored: Stored<'_>, steps: Vec<
         .bind(stored.salt)
         .bind(life.state.as_str())
         .bind(life.version)
-        .bind(deadline(op))
+        .bind(next_lapse(op))
         .bind(i64::from(op.possibly_applied()))
         .bind(json(life)?)
         .bind(p.created_at)
@@ -107,7 +92,7 @@ async fn write(tx: &mut Tx, op: &Operation, step: Step) -> Result<Operation> {
                  updated_at = $6 WHERE id = $7 AND version = $8 AND state = $9")
             .bind(next.life.state.as_str())
             .bind(next.life.version)
-            .bind(deadline(&next))
+            .bind(next_lapse(&next))
             .bind(i64::from(next.possibly_applied()))
             .bind(json(&next.life)?)
             .bind(next.life.updated_at)
@@ -254,6 +239,14 @@ pub async fn open_on_target(conn: &mut Conn, target: &str) -> Result<Vec<Operati
     ));
     let rows = conn.fetch_all(query.bind(target)).await?;
     rows.iter().map(operation).collect()
+}
+
+/// The operation that last succeeded on a target: what is there now, as far as it went through this desk.
+pub async fn last_succeeded(conn: &mut Conn, target: &str) -> Result<Option<Operation>> {
+    let query = Sql::assembled(format!(
+        "SELECT {COLUMNS} FROM operation WHERE target = $1 AND state = 'succeeded' ORDER BY updated_at DESC, id DESC LIMIT 1"
+    ));
+    conn.fetch_optional(query.bind(target)).await?.as_ref().map(operation).transpose()
 }
 
 /// What of a run is not sent yet.
