@@ -6,6 +6,8 @@
 pub mod countdown;
 pub mod decide;
 pub mod dom;
+pub mod keys;
+pub mod live;
 pub mod textarea;
 pub mod time;
 pub mod verify;

@@ -23,6 +23,7 @@ use crate::server::{
 
 pub async fn run(config: Config) -> Result<()> {
     log();
+    site_is_there()?;
     // Held until the process ends; the system lets go of it even after a kill.
     let _only = match &config.database {
         Database::Sqlite(path) => Some(only_server(path)?),
@@ -59,6 +60,17 @@ pub async fn run(config: Config) -> Result<()> {
     }
     desk.store.close().await;
     Ok(())
+}
+
+/// A desk without its site serves bare paper. While developing that may be what is wanted.
+fn site_is_there() -> Result<()> {
+    let Some(file) = web::assets::missing() else { return Ok(()) };
+    let words = format!("the site is not complete: `{file}` is missing");
+    if cfg!(debug_assertions) {
+        say(&format!("warning: {words}\nhint: `make site` builds it"));
+        return Ok(());
+    }
+    Err(Failure::new(words).hint("run `make site`, then build the server again: it carries the site with it"))
 }
 
 /// Structured logs on standard error, or lines for whoever is watching: `COUNTERFOIL_LOG` is `info`, `debug` or a

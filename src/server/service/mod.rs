@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod agents;
+pub mod desk;
 pub mod error;
 pub mod kinds;
 pub mod run;

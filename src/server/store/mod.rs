@@ -12,6 +12,7 @@ pub mod executor;
 pub mod log;
 pub mod operation;
 pub mod person;
+pub mod queue;
 pub mod resource;
 pub mod run;
 pub mod session;

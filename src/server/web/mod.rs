@@ -1,20 +1,17 @@
 //! The edge: routes, who is asking, what is believed, and how refusals are said.
 
 pub mod api;
+pub mod assets;
 pub mod auth;
 pub mod body;
 mod health;
+pub mod pages;
 pub mod problem;
 pub mod security;
 pub mod session_store;
 pub mod state;
 
 use axum::{Router, extract::DefaultBodyLimit, middleware};
-
-use crate::{
-    model::problem::{Code, Problem},
-    server::service::error::Error,
-};
 pub use health::recorder;
 use state::AppState;
 
@@ -23,15 +20,11 @@ pub fn router(state: AppState) -> Router {
     Router::new()
         .nest("/api/v1", api::routes())
         .merge(health::routes())
-        .fallback(unknown_page)
+        .merge(pages::routes(state.clone()))
         .layer(DefaultBodyLimit::max(state.desk.config.max_body_bytes))
         .layer(session_store::layer(state.desk.clone()))
         .layer(middleware::from_fn_with_state(state.clone(), security::same_origin))
         .layer(middleware::from_fn_with_state(state.clone(), problem::finish))
         .layer(middleware::from_fn_with_state(state.clone(), security::headers))
         .with_state(state)
-}
-
-async fn unknown_page() -> Error {
-    Problem::new(Code::NotFound, "there is no such page").into()
 }

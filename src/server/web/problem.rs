@@ -19,7 +19,7 @@ use futures::FutureExt;
 use serde_json::json;
 use tracing::Instrument;
 
-use super::state::AppState;
+use super::{pages, security::Nonce, state::AppState};
 use crate::{
     model::{
         id::CorrelationId,
@@ -28,6 +28,7 @@ use crate::{
     server::{ids, service::error::Error},
 };
 
+pub(super) const HTML: &str = "text/html; charset=utf-8";
 const CORRELATION: &str = "x-correlation-id";
 
 impl IntoResponse for Error {
@@ -71,7 +72,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Around everything: names the request, catches panics, and turns every error into its document.
-pub async fn finish(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+pub async fn finish(State(state): State<AppState>, nonce: Nonce, mut request: Request, next: Next) -> Response {
     let correlation: CorrelationId = ids::new(state.desk.now());
     let asker = Asker::of(request.uri(), request.headers());
     let span = tracing::info_span!(
@@ -98,7 +99,10 @@ pub async fn finish(State(state): State<AppState>, mut request: Request, next: N
     if let Some(problem) = problem {
         response = match asker {
             Asker::Program => document(&problem, &correlation, response),
-            Asker::Browser => page(&problem, &correlation, response),
+            Asker::Browser => {
+                let page = pages::error::bare(&state.desk, &nonce, &problem, &correlation);
+                dress(&problem, response, HTML, page.into_html())
+            }
         };
     }
     if let Ok(value) = HeaderValue::from_str(correlation.as_str()) {
@@ -117,13 +121,13 @@ fn panic_words(panic: &(dyn Any + Send)) -> &str {
     words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-enum Asker {
+pub(super) enum Asker {
     Program,
     Browser,
 }
 
 impl Asker {
-    fn of(uri: &Uri, headers: &HeaderMap) -> Self {
+    pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Self {
         let wants_html =
             headers.get_all(ACCEPT).iter().any(|value| value.to_str().is_ok_and(|text| text.contains("text/html")));
         if wants_html && !uri.path().starts_with("/api/") { Self::Browser } else { Self::Program }
@@ -169,23 +173,8 @@ fn document(problem: &Problem, correlation: &CorrelationId, response: Response) 
     dress(problem, response, "application/problem+json", body)
 }
 
-/// A plain page, for where the desk has no page of its own.
-fn page(problem: &Problem, correlation: &CorrelationId, response: Response) -> Response {
-    let title = escape(problem.code.title());
-    let body = format!(
-        "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><h1>{title}</h1><p>{}</p>\
-         <p><a href=\"/\">Back to the desk</a></p><p><small>{correlation}</small></p></html>",
-        escape(&problem.detail)
-    );
-    dress(problem, response, "text/html; charset=utf-8", body)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 /// Keeps what the refusal already says in its headers, such as `Allow` and a removed cookie.
-fn dress(problem: &Problem, response: Response, content_type: &'static str, body: String) -> Response {
+pub(super) fn dress(problem: &Problem, response: Response, content_type: &'static str, body: String) -> Response {
     let (mut parts, _) = response.into_parts();
     parts.status = status(problem.code);
     let headers = &mut parts.headers;

@@ -6,6 +6,8 @@ mod people;
 mod runs;
 mod session;
 
+pub use session::user_agent;
+
 use axum::Router;
 
 use super::{auth::Principal, state::AppState};

@@ -1,0 +1,76 @@
+//! The desk: pages rendered on the server, complete without scripts.
+//!
+//! A page is a handler: who is asking ([`render::Visitor`]), what to show (`service::desk`), a view, a status. Forms
+//! post to routes of their own, which call the services that the API calls, and answer with a redirect; a refusal
+//! renders the page again with what was typed.
+
+pub mod error;
+pub mod parts;
+mod problems;
+pub mod render;
+mod setup;
+pub mod shell;
+mod sign_in;
+
+use axum::{
+    Router,
+    extract::{FromRequestParts, Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use tower_http::compression::CompressionLayer;
+
+use super::{
+    assets,
+    problem::{Asker, HTML, dress},
+    state::AppState,
+};
+use crate::{
+    model::{
+        id::CorrelationId,
+        problem::{Code, Problem},
+    },
+    server::service::error::Error,
+};
+use render::Passer;
+
+/// Every page, and what pages load.
+pub fn routes(state: AppState) -> Router<AppState> {
+    Router::new()
+        .merge(sign_in::routes())
+        .merge(setup::routes())
+        .merge(problems::routes())
+        .fallback(unknown_page)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(state, refusals))
+        .merge(assets::routes())
+        .layer(CompressionLayer::new())
+}
+
+async fn unknown_page() -> Error {
+    Problem::new(Code::NotFound, "there is no such page").into()
+}
+
+async fn wrong_method() -> Error {
+    Problem::new(Code::MethodNotAllowed, "this address is not for that").into()
+}
+
+/// Turns what a page's handler refuses into a page, with the bar of whoever is signed in. Programs get the document that
+/// the rest of the desk gives them.
+async fn refusals(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let mut asked = parts.clone();
+    let mut response = next.run(Request::from_parts(parts, body)).await;
+    if matches!(Asker::of(&asked.uri, &asked.headers), Asker::Program) {
+        return response;
+    }
+    let Some(problem) = response.extensions_mut().remove::<Problem>() else { return response };
+    match Passer::from_request_parts(&mut asked, &state).await {
+        Ok(passer) => {
+            let page = error::page(&passer, &problem, asked.extensions.get::<CorrelationId>(), &asked.uri);
+            dress(&problem, response, HTML, page.into_html())
+        }
+        // Whatever keeps us from knowing the reader, the first refusal is what is told.
+        Err(_) => Error::from(problem).into_response(),
+    }
+}

@@ -1,0 +1,182 @@
+//! What stands around every page: the bar, the footer, the marks, and the loader of the islands.
+
+use leptos::prelude::*;
+
+use super::parts;
+use crate::{
+    model::{approval::Role, time::Timestamp},
+    server::{service::desk::Counts, web::auth::PersonIdentity},
+    ui::{
+        keys::Keys,
+        live::Live,
+        time::{Form, LocalTimes},
+    },
+};
+
+/// Which word of the bar a page belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Desk,
+    Conflicts,
+    Unknown,
+    Runs,
+    Audit,
+    Settings,
+    /// To none: the door, the refusals.
+    Nowhere,
+}
+
+impl Place {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Desk => "Desk",
+            Self::Conflicts => "Conflicts",
+            Self::Unknown => "Unknown",
+            Self::Runs => "Runs",
+            Self::Audit => "Audit",
+            Self::Settings => "Settings",
+            Self::Nowhere => "Menu",
+        }
+    }
+
+    fn address(self) -> &'static str {
+        match self {
+            Self::Desk | Self::Nowhere => "/",
+            Self::Conflicts => "/?lane=conflicts",
+            Self::Unknown => "/unknown",
+            Self::Runs => "/runs",
+            Self::Audit => "/audit",
+            Self::Settings => "/settings",
+        }
+    }
+
+    /// The words of the bar for somebody with this role.
+    fn shown_to(role: Role) -> impl Iterator<Item = Self> {
+        let reads_audit = matches!(role, Role::Auditor | Role::Admin);
+        [Self::Desk, Self::Conflicts, Self::Unknown, Self::Runs, Self::Audit, Self::Settings]
+            .into_iter()
+            .filter(move |place| *place != Self::Audit || reads_audit)
+    }
+}
+
+/// What the document says besides its content.
+pub struct Frame<'a> {
+    pub title: &'a str,
+    pub place: Place,
+    pub host: &'a str,
+    pub now: Timestamp,
+    /// Nobody: no bar.
+    pub person: Option<&'a PersonIdentity>,
+    pub counts: Counts,
+}
+
+/// The whole document.
+pub fn document(frame: Frame<'_>, nonce: &str, version: &str, content: impl IntoView) -> impl IntoView {
+    let title = match frame.title {
+        "" => "Counterfoil".to_owned(),
+        title => format!("{title} · Counterfoil"),
+    };
+    let (script, wasm) = (format!("/pkg/counterfoil.js?v={version}"), format!("/pkg/counterfoil.wasm?v={version}"));
+    let loader = LOADER.replace("SCRIPT", &script).replace("WASM", &wasm);
+    let is_signed_in = frame.person.is_some();
+    view! {
+        <!DOCTYPE html>
+        <html lang="en" data-now=frame.now.as_millis().to_string()>
+            <head>
+                <meta charset="utf-8" />
+                <meta name="viewport" content="width=device-width, initial-scale=1" />
+                <meta name="color-scheme" content="light dark" />
+                <title>{title}</title>
+                <link rel="icon" href="/favicon.svg" type="image/svg+xml" />
+                <link rel="stylesheet" href=format!("/pkg/counterfoil.css?v={version}") />
+                <link rel="modulepreload" href=script nonce=nonce.to_owned() />
+                <link rel="preload" href=wasm r#as="fetch" r#type="application/wasm" crossorigin="anonymous" />
+            </head>
+            <body>
+                <a class="skip" href="#main">"Skip to the content"</a>
+                {frame.person.map(|person| bar(&frame, person))}
+                <main id="main" class="wrap" tabindex="-1">
+                    {content}
+                </main>
+                {footer(&frame)}
+                <svg class="sprite" aria-hidden="true" focusable="false" inner_html=parts::SPRITE></svg>
+                <LocalTimes />
+                {is_signed_in.then(|| view! { <Live /><Keys /> })}
+                <script type="module" nonce=nonce.to_owned() inner_html=loader></script>
+            </body>
+        </html>
+    }
+}
+
+/// Wakes the islands, and tells how far the server's clock is ahead. `data-live` is set once their effects have run.
+const LOADER: &str = r#"import start, * as islands from "SCRIPT";
+const page = document.documentElement, [visit] = performance.getEntriesByType("navigation");
+page.dataset.ahead = Math.round(page.dataset.now - performance.timeOrigin - (visit?.responseStart ?? 0));
+await start({ module_or_path: "WASM" });
+islands.hydrate();
+for (const island of document.querySelectorAll("leptos-island")) islands[island.dataset.component](island);
+setTimeout(() => page.dataset.live = "");"#;
+
+fn bar(frame: &Frame<'_>, person: &PersonIdentity) -> impl IntoView + use<> {
+    let (place, counts, now, role) = (frame.place, frame.counts, frame.now, person.role());
+    let links = move || Place::shown_to(role).map(|word| link(word, place, counts)).collect::<Vec<_>>();
+    view! {
+        <header class="bar">
+            <div class="wrap">
+                <a class="brand" href="/">{parts::brand()}"Counterfoil"</a>
+                <nav class="nav" aria-label="Main">{links()}</nav>
+                <details class="menu">
+                    <summary>{place.word()}" ▾"</summary>
+                    <ul>
+                        {links().into_iter().map(|link| view! { <li>{link}</li> }).collect::<Vec<_>>()}
+                        <li>{sign_out(format!("Sign out {}", person.name()))}</li>
+                    </ul>
+                </details>
+                <div class="you push">
+                    <span>
+                        <time data-now="" datetime=now.to_string()>{parts::utc(now, Form::Minute, now)}</time>
+                        " "
+                        <span class="zone">"UTC"</span>
+                    </span>
+                    <span><b>{person.name().to_owned()}</b>" · "{role.as_str()}</span>
+                    {sign_out("Sign out".to_owned())}
+                </div>
+            </div>
+        </header>
+    }
+}
+
+fn link(word: Place, here: Place, counts: Counts) -> impl IntoView + use<> {
+    let (count, class) = match word {
+        Place::Conflicts => (counts.conflicts, "n n-stop"),
+        Place::Unknown => (counts.unknown, "n n-doubt"),
+        _ => (0, ""),
+    };
+    view! {
+        <a href=word.address() aria-current=(word == here).then_some("page")>
+            {word.word()}
+            {(count > 0).then(|| view! { <span class=class>{count}</span> })}
+        </a>
+    }
+}
+
+fn sign_out(words: String) -> impl IntoView {
+    view! {
+        <form method="post" action="/sign-out">
+            <button class="as-link" type="submit">{words}</button>
+        </form>
+    }
+}
+
+fn footer(frame: &Frame<'_>) -> impl IntoView + use<> {
+    let is_signed_in = frame.person.is_some();
+    view! {
+        <footer class="end">
+            <div class="wrap">
+                <span>{frame.host.to_owned()}</span>
+                <span data-zone="">"Times in UTC."</span>
+                {is_signed_in.then(|| view! { <a class="push" href="/settings/keyboard">"Keyboard"</a> })}
+            </div>
+        </footer>
+    }
+}
