@@ -87,7 +87,6 @@ help:
 # The browser half ---------------------------------------------------------------------------------------------------
 
 WASM := $(BUILD)/wasm32-unknown-unknown/wasm-release/counterfoil.wasm
-STYLE := $(wildcard style/*.css)
 PUBLIC := $(shell find public -type f)
 
 # The glue and its generator must be of one version; Cargo.toml names it.
@@ -105,12 +104,12 @@ $(WASM): FORCE
 	cargo build --quiet $(BROWSER) --profile wasm-release
 
 # The page asks for counterfoil.wasm, because LEPTOS_OUTPUT_NAME is set when the server is compiled.
-$(SITE_STAMP): $(WASM) $(STYLE) $(PUBLIC) Makefile | $(BINDGEN)
+$(SITE_STAMP): $(WASM) style/main.css $(PUBLIC) Makefile | $(BINDGEN)
 	@rm -rf $(SITE) && mkdir -p $(SITE)/pkg
 	$(BINDGEN) --target web --no-typescript --remove-name-section --remove-producers-section --out-dir $(SITE)/pkg --out-name counterfoil $(WASM)
 	mv $(SITE)/pkg/counterfoil_bg.wasm $(SITE)/pkg/counterfoil.wasm
 	sed -i.bak 's/counterfoil_bg\.wasm/counterfoil.wasm/g' $(SITE)/pkg/counterfoil.js && rm $(SITE)/pkg/counterfoil.js.bak
-	cat /dev/null $(STYLE) > $(SITE)/pkg/counterfoil.css
+	cp style/main.css $(SITE)/pkg/counterfoil.css
 	cp -R public/. $(SITE)/
 	@touch $@
 
