@@ -3,7 +3,10 @@
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod faults;
 pub mod ids;
 pub mod service;
+pub mod signals;
 pub mod store;
 pub mod web;
+pub mod worker;

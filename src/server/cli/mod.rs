@@ -1,6 +1,7 @@
 //! The command line: one file per word. Data goes to standard output, everything else to standard error.
 
 mod agent;
+mod audit;
 mod executor;
 mod healthcheck;
 mod migrate;
@@ -14,7 +15,7 @@ use clap::{Parser, Subcommand};
 use super::{
     clock::Clock,
     config::{Config, Database, Invalid},
-    service::{Desk, error},
+    service::{Desk, catalogue, error},
     store::{self, Store},
 };
 
@@ -40,6 +41,9 @@ enum Word {
     /// Executors, which carry operations out
     #[command(subcommand)]
     Executor(executor::Word),
+    /// The audit log: export, checkpoints, verification
+    #[command(subcommand)]
+    Audit(audit::Word),
     /// Ask the running desk whether it is ready
     Healthcheck,
 }
@@ -50,7 +54,7 @@ pub fn main() -> ExitCode {
     let done =
         tokio::runtime::Runtime::new().map_err(Failure::from).and_then(|runtime| runtime.block_on(run(arguments.word)));
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             say(&failure.to_string());
             ExitCode::FAILURE
@@ -58,9 +62,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn run(word: Word) -> Result<()> {
+async fn run(word: Word) -> Result<ExitCode> {
+    // Verifying an export needs no settings: it says for itself what it reads.
+    if let Word::Audit(word) = word {
+        return word.run().await;
+    }
     let config = Config::from_env()?;
     match word {
+        Word::Audit(_) => Ok(()),
         Word::Serve => serve::run(config).await,
         Word::Migrate => migrate::run(config).await,
         Word::User(word) => word.run(config).await,
@@ -68,6 +77,7 @@ async fn run(word: Word) -> Result<()> {
         Word::Executor(word) => word.run(config).await,
         Word::Healthcheck => healthcheck::run(config).await,
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 type Result<T> = std::result::Result<T, Failure>;
@@ -168,7 +178,9 @@ async fn open(config: &Config) -> Result<Store> {
 }
 
 async fn desk(config: Config) -> Result<Desk> {
-    Ok(Desk::new(open(&config).await?, config))
+    let desk = Desk::new(open(&config).await?, config);
+    catalogue::seed(&desk).await?;
+    Ok(desk)
 }
 
 /// Reads a value the way the API does, so that both refuse the same.

@@ -17,8 +17,9 @@ use tracing_subscriber::EnvFilter;
 use super::{Failure, Result, desk, say};
 use crate::server::{
     config::{Config, Database},
-    service::account,
+    service::{account, audit},
     web::{self, state::AppState},
+    worker,
 };
 
 pub async fn run(config: Config) -> Result<()> {
@@ -40,7 +41,10 @@ pub async fn run(config: Config) -> Result<()> {
     if let Some(url) = account::begin_setup(&desk).await? {
         say(&format!("Set up: {url}"));
     }
+    desk.signer().await?;
     let stop = CancellationToken::new();
+    tokio::spawn(desk.signals.clone().run(desk.store.clone(), stop.clone()));
+    worker::start(&desk, &stop);
     let router = web::router(AppState { desk: desk.clone(), stop: stop.clone() });
     tracing::info!(address = %desk.config.listen, database = ?desk.config.database, "the desk is open");
     say(&format!("Counterfoil is at {}", desk.config.public_url));
@@ -57,6 +61,9 @@ pub async fn run(config: Config) -> Result<()> {
             Err(_) => tracing::warn!("requests were still under way when the time to stop was up"),
         },
         () = signals.next() => return Err(Failure::new("stopped at once by a second signal")),
+    }
+    if let Err(error) = audit::checkpoint(&desk).await {
+        tracing::warn!(%error, "the last records are not under a checkpoint");
     }
     desk.store.close().await;
     Ok(())

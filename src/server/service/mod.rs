@@ -2,11 +2,22 @@
 
 pub mod account;
 pub mod agents;
+pub mod audit;
+pub mod cancel;
+pub mod catalogue;
+pub mod claim;
+pub mod decide;
 pub mod desk;
 pub mod error;
+pub mod evidence;
 pub mod kinds;
+pub mod operation;
+pub mod propose;
+pub mod review;
 pub mod run;
+pub mod settings;
 pub mod throttle;
+mod version;
 
 use std::{ops::Deref, sync::Arc};
 
@@ -14,11 +25,14 @@ use futures::future::BoxFuture;
 
 use super::{
     config::Config,
+    faults::Faults,
+    signals::Signals,
     store::{self, Store, Tx},
 };
 use crate::model::{
-    audit::{Actor, Entry, Event},
+    audit::{Actor, Entry, Event, SigningKey},
     id::{AgentId, CorrelationId, RunId},
+    operation::rules::Step,
     problem::Problem,
     target::Target,
     time::Timestamp,
@@ -38,6 +52,13 @@ pub struct Parts {
     pub sign_ins: SignIns,
     /// Proposals, per agent.
     pub proposals: Throttle<AgentId>,
+    /// Refusals put on record, per agent: what is refused must not fill the log.
+    pub refusals: Throttle<AgentId>,
+    pub compiled: catalogue::Compiled,
+    pub signals: Signals,
+    pub faults: Faults,
+    /// Opened when it is first needed: most commands need only the database.
+    signer: tokio::sync::OnceCell<Arc<SigningKey>>,
 }
 
 impl Desk {
@@ -49,6 +70,11 @@ impl Desk {
             passwords: Passwords::default(),
             sign_ins: SignIns::default(),
             proposals: Throttle::new(per_minute, per_minute),
+            refusals: Throttle::new(per_minute, per_minute),
+            compiled: catalogue::Compiled::default(),
+            signals: Signals::default(),
+            faults: Faults::from_env(),
+            signer: tokio::sync::OnceCell::new(),
         }))
     }
 
@@ -102,6 +128,20 @@ impl By {
             route: self.route.clone(),
             ..Entry::new(event, self.actor.clone())
         }
+    }
+
+    /// `entry`, with the request it came through.
+    pub fn on(&self, entry: Entry) -> Entry {
+        Entry { correlation: self.correlation.clone(), route: self.route.clone(), ..entry }
+    }
+
+    /// `step`, with the request it came through on all its records.
+    pub fn step(&self, mut step: Step) -> Step {
+        for event in &mut step.events {
+            event.correlation = self.correlation.clone();
+            event.route = self.route.clone();
+        }
+        step
     }
 }
 

@@ -18,6 +18,9 @@ static POSTGRES: sqlx::migrate::Migrator = sqlx::migrate!("migrations/postgres")
 const COMMIT_LOCK: i64 = 0x636f_756e_7465_7266;
 const CHANNEL: &str = "counterfoil";
 
+/// A connection that hears of other processes' commits.
+pub type Listener = PgListener;
+
 /// How long a writer waits for another process's transaction on SQLite, and for a free connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -111,7 +114,7 @@ impl Pools {
     }
 
     /// Waits for news from other processes: a hint, and `patience` at most. Polling is the truth.
-    pub async fn news(&self, listener: &mut Option<PgListener>, patience: Duration) {
+    pub async fn news(&self, listener: &mut Option<Listener>, patience: Duration) {
         if let Self::Postgres(pool) = self {
             if listener.is_none()
                 && let Ok(mut fresh) = PgListener::connect_with(pool).await

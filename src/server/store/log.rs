@@ -1,6 +1,6 @@
 //! The audit log, its checkpoints, and the events made from it, for reading.
 
-use super::{Conn, Error, Result, Tx, sql};
+use super::{Conn, Result, Tx, setting, sql};
 use crate::model::{audit::Frontier, id::OperationId, time::Timestamp};
 
 /// One canonical line with its place.
@@ -96,14 +96,26 @@ pub async fn events(conn: &mut Conn, after: i64, limit: i64) -> Result<Vec<Event
         .collect()
 }
 
-/// The newest event's and the oldest kept event's `seq`; `-1` and `0` in an empty log.
-pub async fn event_range(conn: &mut Conn) -> Result<(i64, i64)> {
-    let query = sql("SELECT COALESCE(MIN(seq), 0) AS oldest, COALESCE(MAX(seq), -1) AS newest FROM event");
-    let row = conn.fetch_optional(query).await?.ok_or_else(|| Error::corrupt("no row from an aggregate".into()))?;
-    Ok((row.int("oldest")?, row.int("newest")?))
+/// The newest event's `seq`; -1 when there is none.
+pub async fn newest_event(conn: &mut Conn) -> Result<i64> {
+    conn.fetch_int(sql("SELECT COALESCE(MAX(seq), -1) FROM event")).await
+}
+
+/// The setting that names the newest event no longer kept.
+const FORGOTTEN: &str = "events_forgotten";
+
+/// The `seq` up to which events are forgotten; -1 when none are.
+pub async fn forgotten(conn: &mut Conn) -> Result<i64> {
+    Ok(setting::get(conn, FORGOTTEN).await?.unwrap_or(-1))
 }
 
 /// Forgets events made before `before`; streams that lag further behind are told to start over.
 pub async fn forget_events(tx: &mut Tx, before: Timestamp) -> Result<u64> {
-    tx.execute(sql("DELETE FROM event WHERE created_at < $1").bind(before)).await
+    let last = sql("SELECT COALESCE(MAX(seq), -1) FROM event WHERE created_at < $1").bind(before);
+    let last = tx.fetch_int(last).await?;
+    if last < 0 {
+        return Ok(0);
+    }
+    setting::put(tx, FORGOTTEN, &last).await?;
+    tx.execute(sql("DELETE FROM event WHERE seq <= $1").bind(last)).await
 }

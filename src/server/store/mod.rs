@@ -22,6 +22,7 @@ pub mod sql;
 use std::sync::Arc;
 
 pub use committer::Tx;
+pub use dialect::Listener;
 pub use sql::{Conn, Row, Sql, sql};
 
 use crate::server::{clock::Clock, config::Database};
@@ -111,8 +112,9 @@ impl Store {
         &self.committed
     }
 
-    pub(crate) fn pools(&self) -> &Pools {
-        &self.pools
+    /// Waits for news from other processes, `patience` at most.
+    pub async fn news(&self, listener: &mut Option<Listener>, patience: std::time::Duration) {
+        self.pools.news(listener, patience).await;
     }
 
     /// Waits until what is queued is committed, and closes the database.

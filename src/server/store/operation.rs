@@ -9,7 +9,10 @@ use crate::model::{
     audit::Event,
     fingerprint::Fingerprint,
     id::{AgentId, OperationId, RunId},
-    operation::{Operation, Proposal, State, rules::{Step, next_lapse}},
+    operation::{
+        Operation, Proposal, State,
+        rules::{Step, next_lapse},
+    },
     time::Timestamp,
 };
 

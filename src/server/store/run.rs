@@ -110,3 +110,11 @@ pub async fn stop(tx: &mut Tx, id: &RunId, stopped: &Stopped) -> Result<bool> {
         .await?;
     Ok(changed == 1)
 }
+
+/// Runs that have stopped or expired and left something unsent.
+pub async fn ended_with_unsent(conn: &mut Conn, now: Timestamp, limit: i64) -> Result<Vec<RunId>> {
+    let query = sql("SELECT DISTINCT run.id AS id FROM run JOIN operation ON operation.run = run.id \
+                     WHERE operation.state IN ('pending', 'approved', 'claimed') \
+                     AND (run.expires_at <= $1 OR run.stopped_at IS NOT NULL) LIMIT $2");
+    conn.fetch_all(query.bind(now).bind(limit)).await?.iter().map(|row| row.parsed("id")).collect()
+}

@@ -32,7 +32,7 @@ use crate::{
             By,
             error::{Error, Result},
         },
-        store::{agent, agent::Agent, executor, executor::Executor, person::Person, run, run::Run, session},
+        store::{agent, agent::Agent, executor, executor::Executor, person, person::Person, run, run::Run, session},
     },
 };
 
@@ -307,6 +307,29 @@ impl Principal {
             Self::Executor(executor) => executor.by(),
         }
     }
+}
+
+impl Principal {
+    /// Whether the session or the token still speaks for them: for streams, which outlive their request.
+    pub async fn is_still_valid(&self, desk: &crate::server::service::Desk) -> Result<bool> {
+        let mut conn = desk.store.read().await?;
+        Ok(match self {
+            Self::Person(person) => {
+                let open = session::of_person(&mut conn, person.id(), desk.now()).await?;
+                let enabled = person::by_id(&mut conn, person.id()).await?.is_some_and(|person| person.is_enabled());
+                enabled && open.iter().any(|session| session.id == *person.session())
+            }
+            Self::Run(run) => is_active(agent::by_id(&mut conn, run.agent()).await?),
+            Self::Agent(agent) => is_active(agent::by_id(&mut conn, agent.id()).await?),
+            Self::Executor(executor) => {
+                executor::by_id(&mut conn, executor.id()).await?.is_some_and(|ex| ex.revoked_at.is_none())
+            }
+        })
+    }
+}
+
+fn is_active(agent: Option<Agent>) -> bool {
+    agent.is_some_and(|agent| agent.revoked_at.is_none())
 }
 
 impl FromRequestParts<AppState> for Principal {

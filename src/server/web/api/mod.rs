@@ -1,10 +1,14 @@
 //! The HTTP API: thin adapters over the services, one file per word.
 
 mod agents;
+mod audit;
+mod events;
 mod me;
+mod operations;
 mod people;
 mod runs;
 mod session;
+mod settings;
 
 pub use session::user_agent;
 
@@ -20,10 +24,14 @@ use crate::{
 pub fn routes() -> Router<AppState> {
     Router::new()
         .merge(agents::routes())
+        .merge(audit::routes())
+        .merge(events::routes())
         .merge(me::routes())
+        .merge(operations::routes())
         .merge(people::routes())
         .merge(runs::routes())
         .merge(session::routes())
+        .merge(settings::routes())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
 }

@@ -1,0 +1,188 @@
+//! The log as a whole: its key, its checkpoints, its export.
+
+use std::{
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::stream::{self, Stream};
+
+use super::{
+    By, Desk,
+    error::{Error, Result},
+};
+use crate::{
+    model::{
+        audit::{Entry, Event, SigningKey, verify::closing_line},
+        id::OperationId,
+    },
+    server::{
+        ids,
+        store::{
+            self,
+            log::{self, Line, Signed},
+            setting,
+        },
+    },
+};
+
+/// Where the public half of the log's key is kept, so that no second key signs one log.
+const VERIFIER: &str = "audit_verifier";
+/// Records read at once.
+const BATCH: i64 = 1000;
+/// A checkpoint is signed after this many records, whatever the time.
+pub const EVERY_RECORDS: u64 = 256;
+
+impl Desk {
+    /// The key that signs this log: from the file that is set, or made at first use in the data folder.
+    ///
+    /// # Errors
+    /// The file cannot be read or made, or the log is signed by another key.
+    pub async fn signer(&self) -> Result<&Arc<SigningKey>> {
+        self.signer.get_or_try_init(|| async { open_key(self).await.map(Arc::new) }).await
+    }
+}
+
+fn key_path(desk: &Desk) -> PathBuf {
+    desk.config.audit_key_file.clone().unwrap_or_else(|| desk.config.data_dir.join("audit.key"))
+}
+
+async fn open_key(desk: &Desk) -> Result<SigningKey> {
+    let path = key_path(desk);
+    let key = match std::fs::read_to_string(&path) {
+        Ok(text) => SigningKey::parse(text.trim()).map_err(|error| in_file(&path, error))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => make_key(desk, &path)?,
+        Err(error) => return Err(in_file(&path, error)),
+    };
+    let ours = key.verifier().to_string();
+    let known = desk
+        .commit(move |tx| {
+            Box::pin(async move {
+                if let Some(known) = setting::get::<String>(tx, VERIFIER).await? {
+                    return Ok(Ok(known));
+                }
+                setting::put(tx, VERIFIER, &ours).await?;
+                Ok(Ok(ours))
+            })
+        })
+        .await?;
+    if known != key.verifier().to_string() {
+        let words = format!(
+            "`{}` is not the key this log is signed with (`{known}`); bring that key here, or name its file in \
+             `COUNTERFOIL_AUDIT_KEY_FILE`",
+            path.display()
+        );
+        return Err(Error::internal(words));
+    }
+    Ok(key)
+}
+
+fn in_file(path: &Path, error: impl std::fmt::Display) -> Error {
+    Error::internal(format!("the audit key `{}`: {error}", path.display()))
+}
+
+fn make_key(desk: &Desk, path: &Path) -> Result<SigningKey> {
+    let log: OperationId = ids::new(desk.now());
+    let name = format!("counterfoil/{}", log.as_str().trim_start_matches(OperationId::PREFIX).to_lowercase());
+    let key = SigningKey::from_seed(&name, &ids::random()).map_err(Error::internal)?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| in_file(path, error))?;
+    }
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| {
+        writeln!(file, "{}", key.to_private_text())?;
+        file.sync_all()
+    });
+    written.map_err(|error| in_file(path, error))?;
+    Ok(key)
+}
+
+/// The newest checkpoint, signing one first if anything but a checkpoint happened since the last.
+///
+/// # Errors
+/// The key or the database is not to be had.
+pub async fn checkpoint(desk: &Desk) -> Result<Option<Signed>> {
+    let key = desk.signer().await?.clone();
+    let fresh = desk.commit(move |tx| Box::pin(async move { sign(tx, &key).await.map(Ok) })).await?;
+    if let Some(note) = fresh {
+        keep_outside(desk, &note);
+    }
+    Ok(log::checkpoints(&mut desk.store.read().await?, 1).await?.into_iter().next())
+}
+
+async fn sign(tx: &mut store::Tx, key: &SigningKey) -> store::Result<Option<String>> {
+    let head = tx.receipt();
+    let last = log::checkpoints(tx, 1).await?.first().map(|signed| signed.size);
+    // The record of the last checkpoint is no news.
+    if head.size <= last.map_or(0, |size| size + 1) {
+        return Ok(None);
+    }
+    let note = key.sign(head.size, head.root);
+    log::add_checkpoint(tx, head.size, &note).await?;
+    let entry = Entry {
+        result_version: Some(head.size as i64),
+        response_digest: Some(format!("sha256:{}", head.root)),
+        ..By::system("checkpoint").entry(Event::CheckpointSigned)
+    };
+    tx.audit(&entry).await?;
+    Ok(Some(note))
+}
+
+/// Appends to a file beside the database: whoever changes the database does not change this.
+fn keep_outside(desk: &Desk, note: &str) {
+    let path = desk.config.data_dir.join("checkpoints.txt");
+    let kept = std::fs::create_dir_all(&desk.config.data_dir)
+        .and_then(|()| std::fs::OpenOptions::new().create(true).append(true).open(&path))
+        .and_then(|mut file| writeln!(file, "{note}"));
+    if let Err(error) = kept {
+        tracing::error!(path = %path.display(), %error, "a checkpoint could not be kept outside the database");
+    }
+}
+
+/// Whether enough has happened since the last checkpoint to sign the next one before its time.
+///
+/// # Errors
+/// The database is not to be had.
+pub async fn is_due(desk: &Desk) -> Result<bool> {
+    let mut conn = desk.store.read().await?;
+    let last = log::checkpoints(&mut conn, 1).await?.first().map_or(0, |signed| signed.size);
+    Ok(log::head(&mut conn).await?.size() >= last + EVERY_RECORDS)
+}
+
+/// The whole log as text: every record's line, then a line that signs them all. Chunks end at line ends.
+///
+/// # Errors
+/// The key or the database is not to be had; in the middle of it, the chunks end with an error.
+pub async fn export(desk: &Desk) -> Result<impl Stream<Item = Result<String>> + Send + 'static> {
+    let key = desk.signer().await?;
+    let head = log::head(&mut desk.store.read().await?).await?;
+    let size = head.size();
+    let closing = format!("{}\n", closing_line(&key.sign(size, head.root())));
+    let start = (desk.clone(), 0u64, Some(closing));
+    Ok(stream::try_unfold(start, move |(desk, from, closing)| async move {
+        if from >= size {
+            return Ok(closing.map(|line| (line, (desk, from, None))));
+        }
+        let wanted = BATCH.min((size - from) as i64);
+        let lines = log::records(&mut desk.store.read().await?, from, wanted).await?;
+        let Some(last) = lines.last().map(|line| line.seq) else {
+            return Err(Error::internal(format!("record {from} of the log is missing")));
+        };
+        let chunk = lines.into_iter().map(|line| line.record + "\n").collect();
+        Ok(Some((chunk, (desk, last + 1, closing))))
+    }))
+}
+
+/// A page of records, newest first, or all about one operation, oldest first.
+///
+/// # Errors
+/// The database is not to be had.
+pub async fn page(desk: &Desk, operation: Option<&OperationId>, before: Option<u64>, limit: i64) -> Result<Vec<Line>> {
+    let mut conn = desk.store.read().await?;
+    Ok(match operation {
+        Some(id) => log::of_operation(&mut conn, id).await?,
+        None => log::newest(&mut conn, before, limit).await?,
+    })
+}

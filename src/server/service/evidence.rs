@@ -1,0 +1,284 @@
+//! Evidence about outcomes, and what people conclude from it.
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    By, Desk,
+    decide::carry_out,
+    error::Result,
+    operation::{load, record_refusal, sees},
+};
+use crate::{
+    model::{
+        approval::Role,
+        audit::{Entry, Event, salted_digest},
+        evidence::{Evidence, EvidenceKind, Finding},
+        id::{CaseId, EvidenceId, OperationId},
+        json,
+        operation::{
+            Operation, Resolution, ResolutionFinding, ReviewCase, State,
+            rules::{self, Done},
+        },
+        problem::{Code, Problem},
+        time::Timestamp,
+    },
+    server::{
+        ids,
+        store::{self, Conn, Tx, evidence, operation},
+        web::auth::{PersonIdentity, Principal},
+    },
+};
+
+/// Characters of a note, and of a provider's reference.
+const MAX_NOTE: usize = 4_000;
+const MAX_REFERENCE: usize = 500;
+
+/// What somebody states.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Statement {
+    pub finding: Finding,
+    pub kind: EvidenceKind,
+    /// The provider's own name for the effect.
+    #[serde(default)]
+    pub reference: Option<String>,
+    pub observed_at: Timestamp,
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+/// The salted digest of a body, as the log carries it.
+pub fn digest(salt: &str, body: &Value) -> String {
+    salted_digest(salt.as_bytes(), json::canonical(body).as_bytes())
+}
+
+/// Everything stated about one operation, oldest first.
+pub async fn of(conn: &mut Conn, id: &OperationId) -> store::Result<Vec<Evidence>> {
+    evidence::of_operation(conn, id).await
+}
+
+/// Records a statement. It changes no state: what follows from it is decided apart.
+///
+/// # Errors
+/// `not_found`, `validation_failed`, `forbidden` for kinds of evidence that the caller cannot bring.
+pub async fn add(
+    desk: &Desk,
+    principal: &Principal,
+    id: &OperationId,
+    statement: Statement,
+) -> Result<(Operation, Evidence)> {
+    let invalid = |pointer: &str, detail: String| Problem::at(Code::ValidationFailed, pointer, detail);
+    if statement.reference.as_ref().is_some_and(|text| text.trim().is_empty() || text.chars().count() > MAX_REFERENCE) {
+        return Err(invalid("/reference", format!("expected 1 to {MAX_REFERENCE} characters")).into());
+    }
+    if statement.note.as_ref().is_some_and(|text| text.chars().count() > MAX_NOTE) {
+        return Err(invalid("/note", format!("expected at most {MAX_NOTE} characters")).into());
+    }
+    if matches!(statement.kind, EvidenceKind::Callback | EvidenceKind::LateReport) {
+        return Err(invalid("/kind", "expected lookup, receipt or statement".to_owned()).into());
+    }
+    let (principal, id) = (principal.clone(), id.clone());
+    desk.commit(move |tx| {
+        Box::pin(async move {
+            let op = match load(tx, &id)
+                .await?
+                .and_then(|op| if sees(&principal, &op) { Ok(op) } else { Err(super::operation::not_found()) })
+            {
+                Ok(op) => op,
+                Err(problem) => return Ok(Err(problem)),
+            };
+            if statement.observed_at > tx.now().plus_seconds(5) {
+                return Ok(Err(Problem::at(
+                    Code::ValidationFailed,
+                    "/observed_at",
+                    "nobody has observed the future; expected a time up to now",
+                )));
+            }
+            if !op.life.may_have_applied {
+                return Ok(Err(Problem::new(Code::InvalidState, "Nothing was sent, so there is no outcome to prove")
+                    .with("state", op.life.state)));
+            }
+            let name = match &principal {
+                Principal::Person(person) => person.name().to_owned(),
+                Principal::Run(run) => run.agent_name().to_owned(),
+                Principal::Agent(agent) => agent.agent().name.clone(),
+                Principal::Executor(executor) => executor.executor().name.clone(),
+            };
+            let (op, kept) = keep(tx, &principal.by(), name, op, statement).await?;
+            Ok(Ok((op, kept)))
+        })
+    })
+    .await
+}
+
+/// Stores a statement; against a settled outcome it opens a dispute (row 28).
+async fn keep(
+    tx: &mut Tx,
+    by: &By,
+    by_name: String,
+    op: Operation,
+    statement: Statement,
+) -> store::Result<(Operation, Evidence)> {
+    let now = tx.now();
+    let salt = operation::salt(tx, op.id()).await?;
+    let words = serde_json::json!({
+        "finding": statement.finding, "kind": statement.kind, "reference": statement.reference,
+        "observed_at": statement.observed_at, "note": statement.note,
+    });
+    let kept = Evidence {
+        id: ids::new::<EvidenceId>(now),
+        finding: statement.finding,
+        kind: statement.kind,
+        reference: statement.reference,
+        observed_at: statement.observed_at,
+        by: by.actor.clone(),
+        by_name,
+        digest: digest(&salt, &words),
+        note: statement.note,
+    };
+    evidence::insert(tx, op.id(), &kept).await?;
+    let added = Entry {
+        response_digest: Some(kept.digest.clone()),
+        provider_ref: kept.reference.clone(),
+        reason: Some(kept.id.to_string()),
+        ..by.on(rules::entry(&op, Event::EvidenceAdded, by.actor.clone()))
+    };
+    tx.audit(&added).await?;
+    let disputed = contradicts(&op, &kept)
+        .then(|| rules::dispute(&op, case(&op, "evidence contradicts the outcome", now), by.actor.clone(), now));
+    let op = match disputed.flatten() {
+        Some(step) => operation::apply(tx, &op, by.step(step)).await?,
+        None => op,
+    };
+    Ok((op, kept))
+}
+
+/// Bound evidence that says the opposite of how the operation ended.
+fn contradicts(op: &Operation, evidence: &Evidence) -> bool {
+    let bound = evidence.reference.as_ref().is_some_and(|reference| {
+        reference == op.id().as_str()
+            || op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.as_ref()) == Some(reference)
+    });
+    match (op.life.state, evidence.finding) {
+        (State::Failed | State::Conflicted, Finding::Applied) => true,
+        (State::Succeeded, Finding::NotApplied) => bound,
+        _ => false,
+    }
+}
+
+/// A report that came too late to change the state: kept as evidence, and refused.
+pub async fn keep_late(
+    tx: &mut Tx,
+    by: &By,
+    name: String,
+    op: Operation,
+    statement: Statement,
+    problem: Problem,
+) -> store::Result<std::result::Result<Operation, Problem>> {
+    let event = if problem.code == Code::StaleFence { Event::FenceRejected } else { Event::ReportRefused };
+    record_refusal(tx, by, &op, event, &problem).await?;
+    let (_, kept) = keep(tx, by, name, op, statement).await?;
+    Ok(Err(Problem { detail: format!("{}. The report is kept as evidence `{}`", problem.detail, kept.id), ..problem }
+        .with("evidence", &kept.id)))
+}
+
+fn case(op: &Operation, reason: &str, now: Timestamp) -> ReviewCase {
+    ReviewCase {
+        id: ids::new::<CaseId>(now),
+        owner: op.life.approval.review_owner.clone(),
+        due_at: now.plus_seconds(op.life.approval.review_due_s),
+        opened_at: now,
+        reason: reason.to_owned(),
+        seconded: None,
+        resolution: None,
+    }
+}
+
+/// What an operator concludes.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolutionRequest {
+    #[schema(value_type = String)]
+    pub finding: ResolutionFinding,
+    /// Ids of the evidence it rests on.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>)]
+    pub evidence: Vec<EvidenceId>,
+    pub note: String,
+}
+
+/// Resolves an unknown outcome. Money takes two people, and abandoning takes an admin.
+///
+/// # Errors
+/// `forbidden`, `invalid_state`, `validation_failed`.
+pub async fn resolve(
+    desk: &Desk,
+    person: &PersonIdentity,
+    id: &OperationId,
+    request: ResolutionRequest,
+) -> Result<Operation> {
+    if request.note.trim().is_empty() || request.note.chars().count() > MAX_NOTE {
+        let detail = format!("a note has 1 to {MAX_NOTE} characters: what was found, and where");
+        return Err(Problem::at(Code::ValidationFailed, "/note", detail).into());
+    }
+    let (person, id) = (person.clone(), id.clone());
+    desk.commit(move |tx| Box::pin(async move { resolve_in(tx, &person, &id, request).await })).await
+}
+
+async fn resolve_in(
+    tx: &mut Tx,
+    person: &PersonIdentity,
+    id: &OperationId,
+    request: ResolutionRequest,
+) -> store::Result<std::result::Result<Operation, Problem>> {
+    let by = person.by();
+    let mut op = match load(tx, id).await? {
+        Ok(op) => op,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let needed = match request.finding {
+        ResolutionFinding::Abandon => (person.role() == Role::Admin, "Only an admin abandons an outcome without proof"),
+        _ => (matches!(person.role(), Role::Operator | Role::Admin), "An operator or an admin resolves this"),
+    };
+    if let (false, words) = needed {
+        let problem = Problem::new(Code::Forbidden, words);
+        record_refusal(tx, &by, &op, Event::ReportRefused, &problem).await?;
+        return Ok(Err(problem));
+    }
+    let stated = evidence::of_operation(tx, id).await?;
+    let wanted = match request.finding {
+        ResolutionFinding::Applied => Some(Finding::Applied),
+        ResolutionFinding::NotApplied => Some(Finding::NotApplied),
+        ResolutionFinding::Abandon => None,
+    };
+    for (i, named) in request.evidence.iter().enumerate() {
+        let fits = stated.iter().any(|e| e.id == *named && wanted.is_none_or(|finding| e.finding == finding));
+        if !fits {
+            return Ok(Err(Problem::at(
+                Code::ValidationFailed,
+                format!("/evidence/{i}"),
+                "this is no evidence of this operation with that finding",
+            )));
+        }
+    }
+    if op.life.state == State::Unknown {
+        let opened =
+            rules::open_review(&op, case(&op, "an operator looked into it", tx.now()), by.actor.clone(), tx.now());
+        match opened {
+            Ok(step) => op = operation::apply(tx, &op, by.step(step)).await?,
+            Err(problem) => return Ok(Err(problem)),
+        }
+    }
+    let resolution = Resolution {
+        finding: request.finding,
+        by: person.id().clone(),
+        name: person.name().to_owned(),
+        evidence: request.evidence,
+        note: request.note,
+        at: tx.now(),
+    };
+    let result: std::result::Result<Done, Problem> = rules::resolve(&op, resolution, tx.now());
+    carry_out(tx, &by, op, Event::ReportRefused, result).await
+}

@@ -1,0 +1,728 @@
+//! Proposing an operation: one key, one operation, however often it arrives.
+//!
+//! What can be checked without the database is checked before the command; the command then decides, in this order:
+//! known key → run → caps → write set → precondition → *the key is bound* → stale, business key, invariants.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    Desk, catalogue,
+    error::Result,
+    kinds::{CompiledKind, ConsequenceFacts, LinkedPayment},
+};
+use crate::{
+    model::{
+        audit::{Actor, Entry, Event, key_ref},
+        conflict::Conflict,
+        document,
+        etag::Tags,
+        fingerprint::{Account, Command, FINGERPRINT_VERSION, Fingerprint, Links},
+        id::{ApprovalId, ConflictId, OperationId},
+        json,
+        kind::{Amount, Conditional, Executor, KeyLife, Limit, Lock, OnDuplicate, RequiredLink},
+        operation::{Approval, Life, Operation, Proposal, State, rules, rules::Step},
+        policy::MatchFacts,
+        problem::{Code, Problem, RetryMode},
+        run,
+    },
+    server::{
+        ids,
+        store::{self, Tx, agent, operation, operation::Stored, resource, run as runs},
+        web::auth::RunIdentity,
+    },
+};
+
+/// Characters of an agent's own words, and of a source event's id.
+const MAX_REASON: usize = 10_000;
+const MAX_EVENT_ID: usize = 255;
+/// Seconds for which an accepted effect may be under way where no provider says otherwise.
+const IN_FLIGHT_S: i64 = 3600;
+
+/// The body of a proposal.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewOperation {
+    pub kind: String,
+    #[schema(value_type = Object)]
+    pub params: Value,
+    #[serde(default)]
+    pub target: Option<String>,
+    /// The agent's own words; outside the fingerprint.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The version of the target the write was planned on; 0 when it must not exist.
+    #[serde(default)]
+    pub expected_version: Option<i64>,
+    /// The event that caused this, in the source's own spelling.
+    #[serde(default)]
+    pub source_event_id: Option<String>,
+    /// A declared retry: an unknown key creates nothing.
+    #[serde(default)]
+    pub retry: Option<bool>,
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub supersedes: Option<OperationId>,
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub replans: Option<OperationId>,
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub compensates: Option<OperationId>,
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub rolls_back: Option<OperationId>,
+}
+
+/// The headers that matter, read.
+#[derive(Debug, Clone)]
+pub struct Headers {
+    pub key: String,
+    pub if_match: Option<Tags>,
+    pub if_none_match: Option<Tags>,
+}
+
+/// What a proposal came to.
+#[derive(Debug, Clone)]
+pub enum Proposed {
+    /// 201
+    Created(Operation),
+    /// 202: a known key, still open.
+    InProgress(Operation),
+    /// 200: a known key, ended; the stored outcome.
+    Replayed(Operation),
+    /// 200: a new key for an event that has its operation already.
+    Existing { operation: Operation, differs: Vec<String> },
+}
+
+/// Reads one `Idempotency-Key` field line: a bare token, or the same as a string (RFC 9651 §3.3.3).
+///
+/// # Errors
+/// `idempotency_key_missing`, `idempotency_key_invalid`.
+pub fn read_key<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> std::result::Result<String, Problem> {
+    let mut lines = lines.into_iter();
+    let Some(line) = lines.next() else {
+        return Err(Problem::new(
+            Code::IdempotencyKeyMissing,
+            "send `Idempotency-Key: <16 to 255 of A-Z a-z 0-9 . _ ~ : ->`, the same on every retry of this action",
+        ));
+    };
+    let invalid = |detail: &str| Problem::new(Code::IdempotencyKeyInvalid, detail);
+    if lines.next().is_some() {
+        return Err(invalid("send one `Idempotency-Key` line"));
+    }
+    let text = std::str::from_utf8(line).unwrap_or_default().trim_matches([' ', '\t']);
+    let token = text.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(text);
+    let is_token = token.bytes().all(|b| b.is_ascii_alphanumeric() || b"._~:-".contains(&b));
+    if !is_token || !(16..=255).contains(&token.len()) {
+        return Err(invalid("a key is 16 to 255 characters of A-Z a-z 0-9 . _ ~ : -, bare or in double quotes"));
+    }
+    Ok(token.to_owned())
+}
+
+/// A proposal whose content is valid.
+struct Valid {
+    kind: Arc<CompiledKind>,
+    command: Command,
+    business_key: Option<String>,
+    amount: Option<Amount>,
+    body: NewOperation,
+    headers: Headers,
+}
+
+/// Proposes `body` in the name of `run`.
+///
+/// # Errors
+/// The refusals of the contract, in its order; each is on record.
+pub async fn propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: NewOperation) -> Result<Proposed> {
+    match try_propose(desk, run, headers, body).await {
+        Err(super::error::Error::Refused(problem)) => {
+            record_refusal(desk, run, &problem).await;
+            Err(problem.into())
+        }
+        Ok(Err(recorded)) => Err(recorded.into()),
+        Ok(Ok(proposed)) => Ok(proposed),
+        Err(other) => Err(other),
+    }
+}
+
+/// Refused before anything was bound: on record, as far as the caller's rate allows.
+async fn record_refusal(desk: &Desk, run: &RunIdentity, problem: &Problem) {
+    if !matches!(problem.code.status(), 403 | 409 | 422 | 428 | 429)
+        || desk.refusals.take(run.agent(), desk.now()).is_err()
+    {
+        return;
+    }
+    let entry = Entry { status: Some(problem.code.as_str()), ..run.by().entry(Event::ProposalRefused) };
+    let recorded = desk.commit(move |tx| Box::pin(async move { tx.audit(&entry).await.map(|_| Ok(())) })).await;
+    if let Err(error) = recorded {
+        tracing::warn!(%error, "a refused proposal is not on record");
+    }
+}
+
+type Answer = std::result::Result<Proposed, Problem>;
+
+async fn try_propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: NewOperation) -> Result<Answer> {
+    check_body(&body)?;
+    let mut conn = desk.store.read().await?;
+    let known = operation::bound_key(&mut conn, run.agent(), &headers.key).await?;
+    let known = match &known {
+        Some(bound) => operation::find(&mut conn, &bound.operation).await?.filter(|op| op.proposal.kind == body.kind),
+        None => None,
+    };
+    // A row keeps the version of its kind: a replay is read as the proposal was.
+    let version = known.as_ref().map(|op| op.proposal.kind_version);
+    let kind = desk.kind(&mut conn, &body.kind, version).await?.ok_or_else(|| {
+        Problem::at(Code::ValidationFailed, "/kind", format!("`{}` is not a kind of this desk", body.kind))
+    })?;
+    let checked = kind.check(&body.params, body.target.as_deref(), body.source_event_id.as_deref())?;
+    let current = resource::find(&mut conn, checked.target.as_str()).await?.map(|known| known.version);
+    drop(conn);
+    let expected_version = expected(&kind, &headers, &body, known.as_ref(), current)?;
+    let command = Command {
+        account: account(run),
+        kind: body.kind.clone(),
+        target: checked.target,
+        params: checked.params,
+        expected_version,
+        source_event_id: body.source_event_id.clone(),
+        links: Links {
+            supersedes: body.supersedes.clone(),
+            replans: body.replans.clone(),
+            compensates: body.compensates.clone(),
+            rolls_back: body.rolls_back.clone(),
+        },
+    };
+    let valid = Valid { kind, command, business_key: checked.business_key, amount: checked.amount, body, headers };
+    let (desk_in, run_in) = (desk.clone(), run.clone());
+    Ok(desk.store.commit(move |tx| Box::pin(async move { decide(&desk_in, tx, &run_in, valid).await })).await??)
+}
+
+fn check_body(body: &NewOperation) -> std::result::Result<(), Problem> {
+    let too_long = |pointer: &str, max: usize| {
+        Problem::at(Code::ValidationFailed, pointer, format!("expected at most {max} characters"))
+    };
+    if body.reason.as_ref().is_some_and(|text| text.chars().count() > MAX_REASON) {
+        return Err(too_long("/reason", MAX_REASON));
+    }
+    if body.source_event_id.as_ref().is_some_and(|text| text.is_empty() || text.chars().count() > MAX_EVENT_ID) {
+        return Err(Problem::at(Code::ValidationFailed, "/source_event_id", "expected 1 to 255 characters"));
+    }
+    if body.expected_version.is_some_and(|version| version < 0 || !json::is_exact(version)) {
+        return Err(Problem::at(Code::ValidationFailed, "/expected_version", "expected a version, 0 or more"));
+    }
+    Ok(())
+}
+
+/// The version the write was planned on, from header or body.
+fn expected(
+    kind: &CompiledKind,
+    headers: &Headers,
+    body: &NewOperation,
+    known: Option<&Operation>,
+    current: Option<i64>,
+) -> std::result::Result<Option<i64>, Problem> {
+    let conditional = kind.kind.conditional;
+    let absent = matches!(headers.if_none_match, Some(Tags::Any)).then_some(0);
+    let from_header = match &headers.if_match {
+        None | Some(Tags::Any) => absent,
+        Some(tags) => {
+            let versions = tags.versions();
+            // A retry of our own success carries the version of then; otherwise the tag that matches now counts.
+            let replayed = known.and_then(|op| op.proposal.expected_version).filter(|v| versions.contains(v));
+            let matching = replayed.or_else(|| current.filter(|v| versions.contains(v)));
+            let Some(version) = matching.or_else(|| versions.first().copied()) else {
+                return Err(Problem::new(
+                    Code::StaleVersion,
+                    "No tag in `If-Match` is a strong tag of ours. A proxy that compresses may have weakened it; send \
+                     the version in the body as `expected_version`",
+                )
+                .with("current_version", current));
+            };
+            Some(version)
+        }
+    };
+    let expected = match (from_header, body.expected_version) {
+        (Some(header), Some(body)) if header != body => {
+            return Err(Problem::new(
+                Code::BadRequest,
+                format!("`If-Match` says {header} and `expected_version` says {body}; send one of them"),
+            ));
+        }
+        (header, body) => header.or(body),
+    };
+    match (conditional, expected) {
+        (Conditional::Never, Some(_)) => Err(Problem::at(
+            Code::ValidationFailed,
+            "/expected_version",
+            format!("`{}` takes no precondition", kind.kind.name.as_str()),
+        )),
+        (Conditional::Absent, Some(version)) if version != 0 => {
+            Err(Problem::at(Code::ValidationFailed, "/expected_version", "a creation expects version 0"))
+        }
+        (Conditional::Absent, None) => Ok(Some(0)),
+        (_, expected) => Ok(expected),
+    }
+}
+
+async fn decide(desk: &Desk, tx: &mut Tx, run: &RunIdentity, valid: Valid) -> store::Result<Result<Answer>> {
+    let fingerprint = valid.command.fingerprint();
+    if let Some(bound) = operation::bound_key(tx, run.agent(), &valid.headers.key).await? {
+        return Ok(Ok(replay(tx, run, &valid, bound, &fingerprint).await?));
+    }
+    if let Err(refusal) = may_propose(desk, tx, run, &valid).await? {
+        return Ok(Err(refusal.into()));
+    }
+    let now = tx.now();
+    let id: OperationId = ids::new(now);
+    let existing = existing(tx, &valid).await?;
+    if let (Some(found), OnDuplicate::Existing) = (&existing, on_duplicate(&valid)) {
+        operation::bind_key(tx, run.agent(), &valid.headers.key, found.id(), &fingerprint).await?;
+        let entry = Entry {
+            key_ref: Some(key_ref(&account(run), &valid.headers.key)),
+            reason: Some("business key".to_owned()),
+            ..via(run, rules::entry(found, Event::OperationReplayed, Actor::run(run.id())))
+        };
+        tx.audit(&entry).await?;
+        return Ok(Ok(Ok(Proposed::Existing { differs: differs(found, &valid.command), operation: found.clone() })));
+    }
+    if !operation::bind_key(tx, run.agent(), &valid.headers.key, &id, &fingerprint).await? {
+        return Err(store::Error::corrupt("a key was bound under the lock".into()));
+    }
+    desk.faults.reach("after_key_claim").await;
+    let refusal = content_refusal(tx, &valid, existing.as_ref()).await?;
+    create(desk, tx, run, valid, id, fingerprint, refusal).await.map(Ok)
+}
+
+// Replays
+
+async fn replay(
+    tx: &mut Tx,
+    run: &RunIdentity,
+    valid: &Valid,
+    bound: operation::BoundKey,
+    fingerprint: &Fingerprint,
+) -> store::Result<Answer> {
+    if let Some(at) = bound.expired_at {
+        return Ok(Err(Problem::new(
+            Code::IdempotencyKeyExpired,
+            format!("The key ended with its operation and was forgotten at {at}; a new action needs a new key"),
+        )
+        .with("operation_id", &bound.operation)));
+    }
+    let op = operation::find(tx, &bound.operation).await?;
+    let op = op.ok_or_else(|| store::Error::corrupt(format!("`{}` has gone", bound.operation)))?;
+    let op = super::operation::lapse(tx, op).await?;
+    let key = Some(key_ref(&account(run), &valid.headers.key));
+    if bound.fingerprint != *fingerprint {
+        let differs = differs(&op, &valid.command);
+        let entry = Entry {
+            key_ref: key,
+            fingerprint: Some(fingerprint.clone()),
+            status: Some(Code::FingerprintConflict.as_str()),
+            ..via(run, rules::entry(&op, Event::OperationKeyConflict, Actor::run(run.id())))
+        };
+        tx.audit(&entry).await?;
+        return Ok(Err(rules::key_conflict(&op, &differs)));
+    }
+    let entry = Entry { key_ref: key, ..via(run, rules::entry(&op, Event::OperationReplayed, Actor::run(run.id()))) };
+    tx.audit(&entry).await?;
+    if let Some(id) = &op.life.conflict
+        && let Some(conflict) = store::conflict::find(tx, id).await?.filter(|conflict| conflict.at_proposal)
+    {
+        return Ok(Err(conflict.problem()));
+    }
+    Ok(Ok(match op {
+        op if op.proposal.idempotency_key != valid.headers.key || op.proposal.agent != *run.agent() => {
+            Proposed::Existing { differs: differs(&op, &valid.command), operation: op }
+        }
+        op if op.life.state.is_terminal() => Proposed::Replayed(op),
+        op => Proposed::InProgress(op),
+    }))
+}
+
+/// In whose name the key and the command count.
+fn account(run: &RunIdentity) -> Account {
+    Account::Agent(run.agent().clone())
+}
+
+/// The caller's route and correlation on a record about an operation.
+fn via(run: &RunIdentity, entry: Entry) -> Entry {
+    run.by().on(entry)
+}
+
+/// JSON pointers into the body at which the stored command and this one differ.
+fn differs(op: &Operation, command: &Command) -> Vec<String> {
+    let Ok(stored) = Command::parse_canonical(&op.proposal.canonical) else { return Vec::new() };
+    let mut pointers = json::differing_pointers(&stored.preimage(), &command.preimage());
+    pointers.retain(|pointer| pointer != "/account");
+    pointers.truncate(50);
+    pointers
+}
+
+// Guards before the key is bound
+
+async fn may_propose(
+    desk: &Desk,
+    tx: &mut Tx,
+    run: &RunIdentity,
+    valid: &Valid,
+) -> store::Result<std::result::Result<(), Problem>> {
+    if valid.body.retry == Some(true) {
+        return Ok(Err(Problem::new(
+            Code::UnknownKey,
+            "This was declared a retry, and nothing was ever proposed under this key. Nothing was created",
+        )));
+    }
+    let now = tx.now();
+    let live = runs::by_id(tx, run.id()).await?.map(|run| run.status(now));
+    if live != Some(run::RunStatus::Live) {
+        return Ok(Err(Problem::new(Code::RunStopped, "The run has stopped or expired; start another one")));
+    }
+    if operation::count_open(tx, run.agent()).await? >= desk.config.open_operations_per_agent {
+        return Ok(Err(Problem::new(
+            Code::OpenOperationsLimit,
+            format!(
+                "The agent has {} operations open; wait until some have ended, or cancel them",
+                desk.config.open_operations_per_agent
+            ),
+        )
+        .retry(RetryMode::SameKey, Some(30))));
+    }
+    if let Err(wait_s) = desk.proposals.take(run.agent(), now) {
+        return Ok(Err(Problem::new(
+            Code::RateLimited,
+            format!("The agent may propose {} operations a minute", desk.config.proposals_per_minute),
+        )
+        .retry(RetryMode::SameKey, Some(wait_s))));
+    }
+    let target = valid.command.target.as_str();
+    if !run::permits(run.write_set(), target, valid.kind.kind.verb, now) {
+        return Ok(Err(Problem::new(
+            Code::OutsideWriteSet,
+            format!("The run may not `{}` `{target}`", valid.kind.kind.verb.as_str()),
+        )
+        .with("resource", target)
+        .with("verb", valid.kind.kind.verb.as_str())));
+    }
+    if valid.kind.kind.conditional == Conditional::Required && valid.command.expected_version.is_none() {
+        return Ok(Err(Problem::new(
+            Code::PreconditionRequired,
+            format!(
+                "`{}` needs the version it was planned on: `If-Match: \"<version>\"`, or `expected_version` in the body",
+                valid.kind.kind.name.as_str()
+            ),
+        )
+        .with("header", "If-Match")));
+    }
+    linked(tx, run, valid).await
+}
+
+/// The operations that this one names exist, and are the caller's own.
+async fn linked(tx: &mut Tx, run: &RunIdentity, valid: &Valid) -> store::Result<std::result::Result<(), Problem>> {
+    let links = &valid.command.links;
+    for (pointer, id) in [
+        ("/supersedes", &links.supersedes),
+        ("/replans", &links.replans),
+        ("/compensates", &links.compensates),
+        ("/rolls_back", &links.rolls_back),
+    ] {
+        let Some(id) = id else { continue };
+        let found = operation::find(tx, id).await?.filter(|op| op.proposal.agent == *run.agent());
+        let Some(found) = found else {
+            return Ok(Err(Problem::at(
+                Code::ValidationFailed,
+                pointer,
+                format!("`{id}` is no operation of this agent"),
+            )));
+        };
+        let found = super::operation::lapse(tx, found).await?;
+        if pointer == "/supersedes" && !matches!(found.life.state, State::Pending | State::Approved) {
+            return Ok(Err(Problem::new(
+                Code::InvalidState,
+                format!("`{id}` is {} and can no longer be superseded", rules::words(found.life.state)),
+            )
+            .with("state", found.life.state)));
+        }
+    }
+    let missing = valid.kind.kind.required_link.and_then(|link| {
+        let (pointer, present) = match link {
+            RequiredLink::Supersedes => ("/supersedes", links.supersedes.is_some()),
+            RequiredLink::Replans => ("/replans", links.replans.is_some()),
+            RequiredLink::Compensates => ("/compensates", links.compensates.is_some()),
+            RequiredLink::RollsBack => ("/rolls_back", links.rolls_back.is_some()),
+        };
+        (!present).then_some(pointer)
+    });
+    Ok(match missing {
+        Some(pointer) => Err(Problem::at(Code::ValidationFailed, pointer, "this kind names the operation it follows")),
+        None => Ok(()),
+    })
+}
+
+fn on_duplicate(valid: &Valid) -> OnDuplicate {
+    valid.kind.kind.business_key.as_ref().map_or(OnDuplicate::Refuse, |key| key.on_duplicate)
+}
+
+/// The operation that this event already has.
+async fn existing(tx: &mut Tx, valid: &Valid) -> store::Result<Option<Operation>> {
+    let (Some(rule), Some(key)) = (&valid.kind.kind.business_key, &valid.business_key) else { return Ok(None) };
+    let kind = valid.kind.kind.name.as_str();
+    let now = tx.now();
+    let found = operation::by_business_key(tx, kind, valid.command.target.as_str(), key).await?;
+    Ok(found.into_iter().find(|op| match (rules::state_at(op, now), rule.while_) {
+        (State::Succeeded, KeyLife::Open) => op.life.disputed,
+        (State::Succeeded, KeyLife::OpenOrSucceeded) => true,
+        (state, _) => !state.is_terminal() || op.possibly_applied(),
+    }))
+}
+
+// Guards after the key is bound: the operation is kept as conflicted
+
+async fn content_refusal(tx: &mut Tx, valid: &Valid, existing: Option<&Operation>) -> store::Result<Option<Problem>> {
+    let target = valid.command.target.as_str();
+    if let Some(expected) = valid.command.expected_version
+        && let Some(known) = resource::find(tx, target).await?
+        && known.version != expected
+    {
+        return Ok(Some(rules::stale_version(target, expected, known.version)));
+    }
+    if let Some(found) = existing {
+        return Ok(Some(
+            Problem::new(
+                Code::BusinessKeyConflict,
+                format!("This event already has `{}`, which is {}", found.id(), rules::words(found.life.state)),
+            )
+            .with("existing", serde_json::json!({"id": found.id(), "state": found.life.state}))
+            .with("error", "business_key_conflict"),
+        ));
+    }
+    if valid.kind.kind.limits.contains(&Limit::RefundsWithinCaptured) {
+        return refunds_within_captured(tx, valid).await;
+    }
+    Ok(None)
+}
+
+/// The open and succeeded refunds of an order stay within what was captured, as far as that is known here.
+async fn refunds_within_captured(tx: &mut Tx, valid: &Valid) -> store::Result<Option<Problem>> {
+    let target = valid.command.target.as_str();
+    let now = tx.now();
+    let Some(amount) = &valid.amount else { return Ok(None) };
+    let same_currency = |op: &Operation| {
+        let params = document::params(op);
+        (params["currency"] == amount.currency.code()).then(|| params["amount_minor"].as_i64().unwrap_or(0))
+    };
+    let captures = operation::counting(tx, "payment.capture", target).await?;
+    let captured: Vec<i64> =
+        captures.iter().filter(|op| op.life.state == State::Succeeded).filter_map(same_currency).collect();
+    if captured.is_empty() {
+        return Ok(None);
+    }
+    let captured: i64 = captured.iter().sum();
+    let refunds = operation::counting(tx, valid.kind.kind.name.as_str(), target).await?;
+    let counted = refunds.iter().filter(|op| {
+        let state = rules::state_at(op, now);
+        state == State::Succeeded || !state.is_terminal() || op.possibly_applied()
+    });
+    let refunded: i64 = counted.filter_map(same_currency).sum();
+    let left = captured - refunded;
+    Ok((amount.minor > left).then(|| {
+        Problem::new(
+            Code::InvariantViolated,
+            format!(
+                "`{target}` has {captured} captured and {refunded} refunded or on the way in {}, in minor units; \
+                 {left} can be refunded",
+                amount.currency.code()
+            ),
+        )
+        .with("invariant", "refunds_within_captured")
+        .with("captured_minor", captured)
+        .with("refunded_minor", refunded)
+    }))
+}
+
+// Creation
+
+async fn create(
+    desk: &Desk,
+    tx: &mut Tx,
+    run: &RunIdentity,
+    valid: Valid,
+    id: OperationId,
+    fingerprint: Fingerprint,
+    refusal: Option<Problem>,
+) -> store::Result<Answer> {
+    let now = tx.now();
+    let superseded = valid.command.links.supersedes.clone();
+    let duplicate_of = match refusal {
+        Some(_) => None,
+        None => duplicate(tx, run, &fingerprint, superseded.as_ref()).await?,
+    };
+    let key = valid.headers.key.clone();
+    let business_key = valid.business_key.clone();
+    let mut op = compose(desk, tx, run, valid, id, fingerprint, duplicate_of).await?;
+    let salt = ids::Secret::new();
+    let proposed = Step { life: op.life.clone(), events: vec![proposed_entry(run, &op, &key, salt.reveal())] };
+    let mut steps = vec![proposed];
+    if refusal.is_none() {
+        let policy = Actor::policy(format!("{}@{}", op.life.approval.rule, op.life.approval.policy_version));
+        steps.extend(rules::auto_grant(&op, policy, now));
+    }
+    let mut conflict = None;
+    if let Some(problem) = refusal
+        && let Some(mut step) = rules::stale(&op, now)
+    {
+        let kept = Conflict::of(ids::new::<ConflictId>(now), &op, &problem, true, now);
+        step.life.version = op.life.version;
+        step.life.conflict = Some(kept.id.clone());
+        if let Some(ending) = &mut step.life.ending {
+            ending.reason = Some(problem.detail.clone());
+        }
+        for event in &mut step.events {
+            event.status = Some(problem.code.as_str());
+            event.reason = Some(problem.code.title().to_owned());
+        }
+        steps.push(step);
+        conflict = Some(kept);
+    }
+    let steps = steps.into_iter().map(|step| run.by().step(step)).collect();
+    op = operation::insert(tx, &op, Stored { business_key: business_key.as_deref(), salt: salt.reveal() }, steps)
+        .await?;
+    if let Some(conflict) = conflict {
+        store::conflict::insert(tx, run.agent(), &conflict).await?;
+        return Ok(Err(conflict.problem()));
+    }
+    if let Some(old) = superseded
+        && let Some(old) = operation::find(tx, &old).await?
+        && let Ok(rules::Done::Step(step)) = rules::supersede(&old, op.id(), Actor::run(run.id()), now)
+    {
+        operation::apply(tx, &old, run.by().step(step)).await?;
+    }
+    Ok(Ok(Proposed::Created(op)))
+}
+
+fn proposed_entry(run: &RunIdentity, op: &Operation, key: &str, salt: &str) -> Entry {
+    Entry {
+        to: Some(State::Pending),
+        approval: None,
+        key_ref: Some(key_ref(&account(run), key)),
+        expected_version: op.proposal.expected_version,
+        request_digest: Some(crate::model::audit::salted_digest(salt.as_bytes(), op.proposal.canonical.as_bytes())),
+        ..rules::entry(op, Event::OperationProposed, Actor::run(run.id()))
+    }
+}
+
+/// The oldest open operation of the agent with the same command: agents re-plan with new keys after timeouts.
+async fn duplicate(
+    tx: &mut Tx,
+    run: &RunIdentity,
+    fingerprint: &Fingerprint,
+    superseded: Option<&OperationId>,
+) -> store::Result<Option<OperationId>> {
+    let now = tx.now();
+    let same = operation::same_command(tx, run.agent(), fingerprint).await?;
+    let open = same.into_iter().find(|op| !rules::state_at(op, now).is_terminal() && Some(op.id()) != superseded);
+    Ok(open.map(|op| op.id().clone()))
+}
+
+async fn compose(
+    desk: &Desk,
+    tx: &mut Tx,
+    run: &RunIdentity,
+    valid: Valid,
+    id: OperationId,
+    fingerprint: Fingerprint,
+    duplicate_of: Option<OperationId>,
+) -> store::Result<Operation> {
+    let now = tx.now();
+    let Valid { kind, command, body, headers, .. } = valid;
+    let owner = agent::by_id(tx, run.agent()).await?.map_or_else(|| run.owner().clone(), |agent| agent.owner);
+    let current = operation::last_succeeded(tx, command.target.as_str()).await?;
+    let current_params = current.as_ref().map(document::params);
+    let current_version = resource::find(tx, command.target.as_str()).await?.map(|known| known.version);
+    let payment = linked_payment(tx, &kind, &command).await?;
+    let facts = ConsequenceFacts {
+        params: &command.params,
+        target: &command.target,
+        expected_version: command.expected_version,
+        current: current_params.as_ref(),
+        payment: payment.as_ref(),
+    };
+    let risk = kind.kind.risk_of(&command.params);
+    let policy = desk.policy(tx).await?;
+    let effective = policy.matching(
+        &MatchFacts {
+            kind: &command.kind,
+            target: &command.target,
+            risk,
+            agent_name: run.agent_name(),
+            agent_id: run.agent().as_str(),
+        },
+        &catalogue::defaults(&desk.config),
+    );
+    let mut approval = Approval::new(ids::new::<ApprovalId>(now), effective, now);
+    // Nothing is granted without a person to a run that did not say what it would write.
+    approval.auto &= run.write_set().is_some();
+    let proposal = Proposal {
+        id,
+        agent: run.agent().clone(),
+        owner,
+        run: run.id().clone(),
+        kind: command.kind.clone(),
+        kind_version: kind.version,
+        title: kind.kind.title.clone(),
+        target: command.target.clone(),
+        canonical: command.canonical(),
+        fingerprint,
+        fingerprint_version: FINGERPRINT_VERSION,
+        idempotency_key: headers.key,
+        reason: body.reason,
+        source_event_id: command.source_event_id.clone(),
+        expected_version: command.expected_version,
+        current_version,
+        links: command.links.clone(),
+        headline: kind.kind.headline_of(&command.params, &command.target),
+        consequence: kind.consequence(&facts),
+        rollback: kind.rollback(&facts),
+        risk,
+        money: kind.kind.money.is_some(),
+        locks_release: kind.kind.lock == Some(Lock::Release),
+        managed: kind.kind.executor == Executor::Managed,
+        verb: kind.kind.verb,
+        provider: kind.kind.provider.clone(),
+        in_flight_s: IN_FLIGHT_S,
+        duplicate_of,
+        created_at: now,
+    };
+    Ok(Operation { proposal, life: Life::new(approval, now) })
+}
+
+/// The payment that a capture or a refund draws on, if it went through this desk.
+async fn linked_payment(tx: &mut Tx, kind: &CompiledKind, command: &Command) -> store::Result<Option<LinkedPayment>> {
+    let draws_on = kind.kind.money.as_ref().and_then(|money| money.draws_on.as_deref());
+    let Some(reference) = draws_on.and_then(|param| command.params[param].as_str()) else { return Ok(None) };
+    let target = command.target.as_str();
+    let refers = |op: &Operation| {
+        op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.as_deref()) == Some(reference)
+    };
+    let authorized = operation::counting(tx, "payment.authorize", target).await?;
+    let captured = operation::counting(tx, "payment.capture", target).await?;
+    // A refund names the capture; payee and invoice are the authorisation's.
+    let through_capture = captured.iter().find(|op| refers(op)).map(|op| document::params(op)["authorization"].clone());
+    let found = authorized.iter().find(|op| refers(op)).or_else(|| {
+        let name = through_capture.as_ref()?.as_str()?;
+        authorized
+            .iter()
+            .find(|op| op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.as_deref()) == Some(name))
+    });
+    let Some(found) = found else { return Ok(None) };
+    let params = document::params(found);
+    let text = |name: &str| params[name].as_str().unwrap_or_default().to_owned();
+    let amount = crate::model::money::Currency::parse(&text("currency"))
+        .zip(params["amount_minor"].as_i64())
+        .map(|(currency, minor)| Amount { minor, currency });
+    Ok(amount.map(|amount| LinkedPayment { payee: text("payee"), invoice: text("invoice"), amount }))
+}

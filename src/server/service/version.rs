@@ -1,0 +1,24 @@
+//! Versions of targets that live elsewhere: what the last outcome or an observer reported.
+
+use super::By;
+use crate::{
+    model::operation::{State, rules},
+    server::store::{self, Tx, operation, resource},
+};
+
+/// Records that `target` is at `version` now. Every waiting operation that was planned on an older one ends as
+/// conflicted in the same transaction: its reviewers see it before they click.
+pub async fn observe(tx: &mut Tx, by: &By, target: &str, version: i64) -> store::Result<()> {
+    if !resource::observe(tx, target, version, &by.actor.id).await? {
+        return Ok(());
+    }
+    let now = tx.now();
+    for op in operation::open_on_target(tx, target).await? {
+        let waits = matches!(rules::state_at(&op, now), State::Pending | State::Approved);
+        let planned_on_older = op.proposal.expected_version.is_some_and(|expected| expected < version);
+        if let (true, Some(step)) = (waits && planned_on_older, rules::stale(&op, now)) {
+            operation::apply(tx, &op, by.step(step)).await?;
+        }
+    }
+    Ok(())
+}
