@@ -11,6 +11,7 @@ use super::{
     json::canonical,
     kind::Risk,
     operation::{Decision, Operation},
+    policy::Effective,
     problem::{Code, Problem},
 };
 
@@ -94,6 +95,25 @@ pub fn may_vote(op: &Operation, voter: &Voter, decision: Decision, owner_now: &P
         )
         .with("groups", &op.life.approval.groups)),
     }
+}
+
+/// What the rule in force finds missing in the approval of `op`: the approvers who could not give it now, having lost
+/// role or group or become the agent's owner, and the rule itself where the other approvals do not satisfy it.
+pub fn shortfall(
+    op: &Operation,
+    in_force: Effective,
+    voters: &[Voter],
+    owner_now: &PersonId,
+) -> (Vec<PersonId>, Option<Effective>) {
+    let is_self = |id: &PersonId| *id == op.proposal.owner || id == owner_now;
+    let able = |id: &PersonId| {
+        let voter = voters.iter().find(|voter| voter.id == *id)?;
+        (voter.is_eligible(&in_force.groups) && !is_self(id)).then_some((&voter.id, voter.groups.as_slice()))
+    };
+    let approvers = || op.standing_approvals().map(|vote| &vote.by);
+    let lost = approvers().filter(|id| able(id).is_none()).cloned().collect();
+    let is_satisfied = in_force.satisfied(approvers().filter_map(able));
+    (lost, (!is_satisfied).then_some(in_force))
 }
 
 /// Everything the approver was shown, as data; the votes are not part of it. Its digest is in every vote.

@@ -406,6 +406,19 @@ pub fn auto_grant(op: &Operation, actor: Actor, now: Timestamp) -> Option<Step> 
     Some(step)
 }
 
+/// Row 3, in the step after the proposal and under its version: the key stays bound, a replay repeats `problem`.
+pub fn refuse_proposal(op: &Operation, conflict: ConflictId, problem: &Problem, now: Timestamp) -> Step {
+    let actor = Actor::system("desk");
+    let step = Step::of(op, now).to(op, State::Conflicted, Event::OperationConflicted, actor.clone());
+    let mut step = step.end(actor, None, Some(problem.detail.clone()), now).last(|event| {
+        event.status = Some(problem.code.as_str());
+        event.reason = Some(problem.code.title().to_owned());
+    });
+    step.life.version = op.life.version;
+    step.life.conflict = Some(conflict);
+    step
+}
+
 /// Row 8, by a person: `whose` names the votes to withdraw. Before the quorum is complete it only voids them.
 pub fn withdraw(op: &Operation, whose: &[PersonId], actor: Actor, now: Timestamp) -> Result {
     in_time(op, now)?;

@@ -10,7 +10,7 @@ use super::{
     *,
 };
 use crate::model::{
-    approval::{Role, Voter, may_vote},
+    approval::{Role, Voter, may_vote, shortfall},
     audit::{Entry, Event, key_ref, replay::Replay, seal},
     fingerprint::Account,
     policy::Ttl,
@@ -441,6 +441,22 @@ fn a_rule_grants_by_itself_what_is_neither_grave_nor_a_duplicate() {
     assert_eq!(auto_grant(&duplicate.op, policy, START), None);
 }
 
+// Row 3
+
+#[test]
+fn a_proposal_refused_by_what_it_says_is_kept_with_its_conflict() {
+    let mut trial = Trial::new(rule(1));
+    let id = ConflictId::from_parts(0, 1);
+    let problem = rules::stale_version("project/ops", 41, 42);
+    let step = rules::refuse_proposal(&trial.op, id.clone(), &problem, START);
+    assert_eq!((step.life.state, step.life.version), (State::Conflicted, 1), "proposal and refusal are one change");
+    trial.store(Step { life: Life { version: 2, ..step.life }, ..step });
+    assert_eq!(trial.events.last().unwrap().status.as_deref(), Some("stale_version"));
+    assert_eq!(trial.op.life.ending.as_ref().unwrap().reason, Some(problem.detail));
+    assert_eq!(refused(trial.approve(1), Code::InvalidState).members["conflict_id"], id.as_str());
+    assert!(trial.op.safe_new_key());
+}
+
 // Rows 4 and 5
 
 #[test]
@@ -590,6 +606,29 @@ fn nobody_approves_their_own_agents_work() {
         assert_eq!(code(VIEWER, decision, OWNER), Err(Code::NotEligible));
         assert_eq!(code(STRANGER, decision, OWNER), Err(Code::NotEligible));
     }
+}
+
+#[test]
+fn an_approval_is_measured_by_the_rule_in_force() {
+    let mut trial = Trial::new(rule(2));
+    assert_eq!(trial.approve(1), Ok(true));
+    assert_eq!(trial.approve(2), Ok(true));
+    let voters: Vec<_> = (0..=VIEWER).map(voter).collect();
+    let measured = |in_force: Effective, voters: &[Voter], owner: u128| {
+        let (lost, gap) = shortfall(&trial.op, in_force, voters, &person(owner));
+        (lost, gap.map(|rule| rule.approvals))
+    };
+    assert_eq!(measured(rule(2), &voters, OWNER), (vec![], None));
+    assert_eq!(measured(rule(3), &voters, OWNER), (vec![], Some(3)));
+    assert_eq!(measured(rule(2), &voters, 1), (people([1]), Some(2)), "who owns the agent now no longer counts");
+    assert_eq!(measured(rule(1), &voters, 1), (people([1]), None));
+    assert_eq!(measured(rule(2), &voters[2..], OWNER), (people([1]), Some(2)), "gone");
+    let finance = Effective { groups: vec!["finance".into()], ..rule(1) };
+    assert_eq!(measured(finance, &voters, OWNER), (people([1, 2]), Some(1)), "another group is asked now");
+    let mut demoted = voters.clone();
+    demoted[2].role = Role::Auditor;
+    assert_eq!(measured(rule(2), &demoted, OWNER), (people([2]), Some(2)));
+    assert_eq!(measured(Effective { auto: true, ..rule(1) }, &[], OWNER), (people([1, 2]), None));
 }
 
 // Row 6
