@@ -28,6 +28,7 @@ use counterfoil::{
             Desk,
             account::{self, Administrator, NewPerson},
             agents::{self, NewAgent, NewExecutor},
+            catalogue,
         },
         store::{Store, log},
         web::{self, state::AppState},
@@ -108,7 +109,9 @@ impl App {
         .unwrap();
         config.database = database.clone();
         let desk = Desk::new(Store::open(&database, clock.clone()).await.unwrap(), config);
+        catalogue::seed(&desk).await.unwrap();
         let stop = CancellationToken::new();
+        tokio::spawn(desk.signals.clone().run(desk.store.clone(), stop.clone()));
         let router = web::router(AppState { desk: desk.clone(), stop: stop.clone() });
         Self(Arc::new(Node { desk, clock, stop, database, router, folder }))
     }
