@@ -14,7 +14,7 @@ SITE := target/site
 SITE_STAMP := target/site.stamp
 RELEASE := target/release/counterfoil
 
-BROWSER := --lib --no-default-features --features hydrate --target wasm32-unknown-unknown
+BROWSER := --no-default-features --features hydrate --target wasm32-unknown-unknown
 SERVER := --features ssr
 # Tests and the binary they start are built together, so that dependencies are built once.
 TESTS := $(SERVER) --bins --tests
@@ -45,7 +45,7 @@ lint: end2end/node_modules/.stamp | $(SITE)
 	cargo fmt --check
 	.ci/rules
 	cargo clippy --quiet $(SERVER) --all-targets -- -D warnings
-	cargo clippy --quiet $(BROWSER) -- -D warnings
+	cargo clippy --quiet --lib --bin verifier $(BROWSER) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet $(SERVER) --no-deps --lib
 	cd end2end && npx --no-install tsc --noEmit
 
@@ -98,17 +98,27 @@ target/tools/wasm-bindgen-$(BINDGEN_VERSION)/bin/wasm-bindgen:
 	@.ci/need rust
 	env -u CARGO_TARGET_DIR cargo install --quiet wasm-bindgen-cli --version $(BINDGEN_VERSION) --root target/tools/wasm-bindgen-$(BINDGEN_VERSION)
 
-# Cargo decides whether anything changed, and leaves the file's time alone when nothing did.
+# What only the audit page loads.
+VERIFIER := $(BUILD)/wasm32-unknown-unknown/wasm-release/verifier.wasm
+
+# Cargo decides whether anything changed, and leaves the file's time alone when nothing did. Beside an rlib a cdylib is
+# not optimised at link time, so it is built alone: that takes a sixth off the page.
 $(WASM): FORCE
 	@.ci/need wasm-target
-	cargo build --quiet $(BROWSER) --profile wasm-release
+	cargo rustc --quiet --lib --crate-type cdylib $(BROWSER) --profile wasm-release
+
+$(VERIFIER): FORCE
+	@.ci/need wasm-target
+	cargo build --quiet --bin verifier $(BROWSER) --profile wasm-release
 
 # The page asks for counterfoil.wasm, because LEPTOS_OUTPUT_NAME is set when the server is compiled.
-$(SITE_STAMP): $(WASM) style/main.css $(PUBLIC) Makefile | $(BINDGEN)
+$(SITE_STAMP): $(WASM) $(VERIFIER) style/main.css $(PUBLIC) Makefile | $(BINDGEN)
 	@rm -rf $(SITE) && mkdir -p $(SITE)/pkg
-	$(BINDGEN) --target web --no-typescript --remove-name-section --remove-producers-section --out-dir $(SITE)/pkg --out-name counterfoil $(WASM)
+	for wasm in $(WASM) $(VERIFIER); do \
+		$(BINDGEN) --target web --no-typescript --remove-name-section --remove-producers-section --out-dir $(SITE)/pkg $$wasm; done
 	mv $(SITE)/pkg/counterfoil_bg.wasm $(SITE)/pkg/counterfoil.wasm
 	sed -i.bak 's/counterfoil_bg\.wasm/counterfoil.wasm/g' $(SITE)/pkg/counterfoil.js && rm $(SITE)/pkg/counterfoil.js.bak
+	echo '__wbg_init();' >> $(SITE)/pkg/verifier.js
 	cp style/main.css $(SITE)/pkg/counterfoil.css
 	cp -R public/. $(SITE)/
 	@touch $@
