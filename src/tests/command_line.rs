@@ -116,7 +116,7 @@ async fn the_command_line_works_beside_a_running_server() {
 
     let (code, _, err) = words(&place.run(&["serve"], ""));
     assert_eq!(code, Some(1));
-    assert!(err.starts_with("error: another `counterfoil serve` is using `"), "{err}");
+    assert!(err.contains("error: another `counterfoil serve` is using `"), "{err}");
     server.signal("KILL");
     server.wait();
     let _server = place.serve().await;

@@ -307,7 +307,7 @@ on_both_databases! {
         let tries = futures::future::join_all((0..5).map(|_| account::complete_setup(desk, &third, name(), password()))).await;
         assert_eq!(tries.iter().filter(|done| done.is_ok()).count(), 1);
         assert!(account::begin_setup(desk).await.unwrap().is_none());
-        assert_eq!(app.events().await, ["admin.setup_completed"]);
+        assert_eq!(app.events().await.iter().filter(|event| *event == "admin.setup_completed").count(), 1);
         let reply = app.sign_in("ada", PASSWORD).await.ok(200);
         assert_eq!(reply.body["person"]["role"], "admin");
     }

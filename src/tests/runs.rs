@@ -3,7 +3,7 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::support::{App, on_both_databases};
+use crate::support::{App, id_of, on_both_databases};
 
 on_both_databases! {
     async fn an_agents_token_is_shown_once_and_can_be_taken_away(app: App) {
@@ -150,6 +150,32 @@ on_both_databases! {
         app.advance_s(48 * 3600);
         assert_eq!(three.get("me").await.ok(200).body["run"]["state"], "stopped");
         assert_eq!(app.events().await.iter().filter(|event| *event == "run.stopped").count(), 3);
+    }
+
+    async fn what_a_stopped_run_has_not_sent_is_cancelled_with_it(app: App) {
+        let (approver, owner, run) = app.world().await;
+        let other = app.agent("other", "omar").await.run(json!({})).await;
+        let (pending, approved, sent, theirs) =
+            (run.ticket("a").await, run.ticket("b").await, run.ticket("c").await, other.ticket("d").await);
+        for operation in [&approved, &sent] {
+            approver.approve(id_of(operation)).await.ok(200);
+        }
+        let claim = run.claim(&sent).await.ok(200).body["claim"].clone();
+        run.report(&sent, "sent", &claim, json!({})).await.ok(200);
+
+        owner.post(&format!("runs/{}/stop", run.id), json!({"reason": "it loops"})).await.ok(200);
+        for (operation, state) in [(&pending, "cancelled"), (&approved, "cancelled"), (&sent, "sent"), (&theirs, "pending")] {
+            let reply = owner.get(&format!("operations/{}", id_of(operation))).await.ok(200);
+            assert_eq!(reply.operation()["state"], state);
+        }
+        run.claim(&approved).await.refused(403, "run_stopped");
+        run.propose("ticket.create", "project/ops", json!({"project": "ops", "title": "e"})).await.refused(403, "run_stopped");
+        let report = json!({"status": "succeeded", "provider_reference": "T-1", "response": {"status": 201}});
+        let done = run.report(&sent, "outcome", &claim, report).await.ok(200);
+        assert_eq!(done.operation()["state"], "succeeded");
+        let events = app.events().await;
+        let stopped = events.iter().position(|event| event == "run.stopped").unwrap();
+        assert_eq!(events[stopped + 1..stopped + 3], ["operation.cancelled", "operation.cancelled"]);
     }
 
     async fn an_agent_sees_its_own_runs_and_people_see_all(app: App) {

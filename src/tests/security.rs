@@ -7,7 +7,7 @@ use axum::{
     middleware,
     routing::get,
 };
-use counterfoil::server::web::{problem, state::AppState};
+use counterfoil::server::web::{problem, security, state::AppState};
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -177,7 +177,8 @@ on_both_databases! {
         let router = Router::new()
             .route("/panic", get(|| async { if true { panic!("the secret reason") } }))
             .route("/fault", get(faulty))
-            .layer(middleware::from_fn_with_state(state, problem::finish));
+            .layer(middleware::from_fn_with_state(state.clone(), problem::finish))
+            .layer(middleware::from_fn_with_state(state, security::headers));
         for path in ["/panic", "/fault"] {
             let reply = router.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
             assert_eq!(reply.status(), 500);

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use super::{
     Desk,
     agents::{Issued, Label},
+    cancel,
     error::Result,
 };
 use crate::{
@@ -168,6 +169,7 @@ pub async fn stop(desk: &Desk, principal: &Principal, id: &RunId, reason: String
             run.stopped = Some(stopped);
             let seq = tx.audit(&entry).await?;
             tx.publish(seq, notice(&run, RunStatus::Stopped)).await?;
+            cancel::all_unsent_of_run(tx, &by, &id, "the run was stopped").await?;
             Ok(Ok(run))
         })
     })

@@ -123,6 +123,7 @@ impl App {
 
     /// Stops this node and starts one in its place.
     pub async fn restart(&self, settings: &[(&str, &str)]) -> Self {
+        self.stop.cancel();
         self.desk.store.close().await;
         self.node(settings).await
     }
