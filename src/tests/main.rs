@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod command_line;
+mod crash;
 mod lifecycle;
 mod people;
+mod races;
 mod runs;
 mod security;
 mod support;

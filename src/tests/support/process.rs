@@ -39,6 +39,16 @@ impl Place {
         Self { folder, settings: all, url: format!("http://127.0.0.1:{port}"), client }
     }
 
+    /// Changes a setting for whatever starts from now on.
+    pub fn set(&mut self, name: &'static str, value: &str) {
+        self.unset(name);
+        self.settings.push((name, value.to_owned()));
+    }
+
+    pub fn unset(&mut self, name: &str) {
+        self.settings.retain(|(set, _)| *set != name);
+    }
+
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
