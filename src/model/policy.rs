@@ -224,16 +224,24 @@ impl Policy {
 
     /// What the rule that matches asks for, with nothing left open.
     pub fn matching(&self, facts: &MatchFacts, defaults: &Defaults) -> Effective {
-        let (rule, require) = match self.find(facts) {
-            Some((_, rule)) => (rule.name.clone(), rule.require.clone()),
-            None => ("default".to_owned(), Require::default()),
-        };
+        match self.find(facts) {
+            Some((_, rule)) => self.fill(&rule.name, rule.require.clone(), facts.risk, defaults),
+            None => self.fill("default", Require::default(), facts.risk, defaults),
+        }
+    }
+
+    /// What holds where no rule matches.
+    pub fn default_rule(&self, defaults: &Defaults) -> Effective {
+        self.fill("default", Require::default(), Risk::Low, defaults)
+    }
+
+    fn fill(&self, rule: &str, require: Require, risk: Risk, defaults: &Defaults) -> Effective {
         Effective {
-            rule,
+            rule: rule.to_owned(),
             policy_version: self.version,
             approvals: require.approvals.unwrap_or(1),
             groups: require.groups.unwrap_or_else(|| vec![DEFAULT_GROUP.to_owned()]),
-            auto: require.auto.unwrap_or(false) && !facts.risk.needs_care(),
+            auto: require.auto.unwrap_or(false) && !risk.needs_care(),
             step_up: require.step_up.unwrap_or(false),
             approval_ttl: require.approval_ttl.unwrap_or(defaults.approval_ttl),
             execution_ttl: require.execution_ttl.unwrap_or(defaults.execution_ttl),
@@ -364,6 +372,7 @@ mod tests {
         let found = effective(&policy(json!([])), "ticket.create", "project/ops", Risk::Low);
         assert_eq!(serde_json::to_value(&found).unwrap(), expected);
         assert_eq!(serde_json::from_value::<Effective>(expected).unwrap(), found);
+        assert_eq!(policy(json!([])).default_rule(&DEFAULTS), found);
     }
 
     #[test]

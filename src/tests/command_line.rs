@@ -79,6 +79,48 @@ fn what_cannot_be_done_is_said_with_a_way_on() {
 }
 
 #[test]
+fn a_kind_is_added_from_a_file_or_from_standard_input() {
+    let place = Place::new(&[]);
+    let mut kind = json!({
+        "name": "acme.restart", "title": "Restart", "headline": "asks to restart {service}",
+        "schema": {
+            "type": "object", "additionalProperties": false, "required": ["service"],
+            "properties": {"service": {"type": "string", "maxLength": 60}},
+        },
+        "target": "service/{service}", "verb": "update", "consequence": "Restarts {{ params.service }}",
+        "rollback": "Cannot be undone", "risk": "high",
+    });
+    let (code, out, err) = words(&place.run(&["kind", "add", "-"], &kind.to_string()));
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "acme.restart\t1\n", "added `acme.restart` version 1\n"));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(kind.to_string().as_bytes()).unwrap();
+    let path = file.path().to_str().unwrap();
+    let (_, out, err) = words(&place.run(&["kind", "add", path], ""));
+    assert_eq!((out.as_str(), err.as_str()), ("acme.restart\t1\n", "there is already `acme.restart` version 1\n"));
+    kind["risk"] = json!("critical");
+    assert_eq!(place.cli(&["kind", "add", "-"], &kind.to_string()), "acme.restart\t2");
+    let listed = place.cli(&["kind", "list"], "");
+    assert!(listed.starts_with("acme.restart\t2\tcritical\tRestart\town\n"), "{listed}");
+    assert!(listed.contains("\nticket.create\t1\tlow\tCreate ticket\tbuilt in"), "{listed}");
+    assert_eq!(listed.lines().count(), 16);
+
+    let refused = |arguments: &[&str], input: &str| {
+        let (code, out, err) = words(&place.run(arguments, input));
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}");
+        err
+    };
+    kind["name"] = json!("ticket.create");
+    let err = refused(&["kind", "add", "-"], &kind.to_string());
+    assert!(err.starts_with("error: `/name`: `ticket.create` is built in; "), "{err}");
+    (kind["title"], kind["name"]) = (json!(""), json!("acme.restart"));
+    kind["rollback"] = json!("");
+    let err = refused(&["kind", "add", "-"], &kind.to_string());
+    assert!(err.contains("\n  `/title`: ") && err.contains("\n  `/rollback`: "), "{err}");
+    assert!(refused(&["kind", "add", "-"], "{\"name\": 1, \"name\": 2}").starts_with("error: "));
+    assert!(refused(&["kind", "add", "no/such/file"], "").starts_with("error: `no/such/file` cannot be read: "));
+}
+
+#[test]
 fn a_setting_that_cannot_be_used_stops_the_start_and_shows_no_secret() {
     for (name, value) in [
         ("COUNTERFOIL_APPROVAL_TTL_S", "0"),

@@ -4,6 +4,7 @@ mod agent;
 mod audit;
 mod executor;
 mod healthcheck;
+mod kind;
 mod migrate;
 mod serve;
 mod user;
@@ -11,6 +12,7 @@ mod user;
 use std::{fmt, io, io::Write, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use serde_json::Value;
 
 use super::{
     clock::Clock,
@@ -41,6 +43,9 @@ enum Word {
     /// Executors, which carry operations out
     #[command(subcommand)]
     Executor(executor::Word),
+    /// Kinds of operations
+    #[command(subcommand)]
+    Kind(kind::Word),
     /// The audit log: export, checkpoints, verification
     #[command(subcommand)]
     Audit(audit::Word),
@@ -75,6 +80,7 @@ async fn run(word: Word) -> Result<ExitCode> {
         Word::User(word) => word.run(config).await,
         Word::Agent(word) => word.run(config).await,
         Word::Executor(word) => word.run(config).await,
+        Word::Kind(word) => word.run(config).await,
         Word::Healthcheck => healthcheck::run(config).await,
     }
     .map(|()| ExitCode::SUCCESS)
@@ -124,7 +130,15 @@ fn whole(error: &dyn std::error::Error) -> String {
 impl From<error::Error> for Failure {
     fn from(error: error::Error) -> Self {
         match error {
-            error::Error::Refused(problem) => Self::new(problem.detail),
+            error::Error::Refused(problem) => {
+                let places = problem.members.get("errors").and_then(|errors| errors.as_array());
+                let places = places.filter(|places| places.len() > 1).into_iter().flatten();
+                let line = |place: &Value| {
+                    let text = |member: &str| place[member].as_str().unwrap_or_default().to_owned();
+                    format!("\n  `{}`: {}", text("pointer"), text("detail"))
+                };
+                Self::new(places.map(line).fold(problem.detail.clone(), |words, line| words + &line))
+            }
             error::Error::Unavailable => {
                 Self::new("the database is busy or away; nothing was done").hint("run the command again")
             }

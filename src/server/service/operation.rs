@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::{By, Desk, catalogue, error::Result};
 use crate::{
     model::{
-        approval::Voter,
+        approval::{Voter, shortfall},
         audit::{Entry, Event},
         id::{AgentId, OperationId, PersonId},
         kind::KindName,
-        operation::{Decision, Operation, State, rules, rules::Standing},
+        operation::{Operation, State, rules, rules::Standing},
         policy::MatchFacts,
         problem::{Code, Problem},
         time::Timestamp,
@@ -232,14 +232,8 @@ pub async fn standing(desk: &Desk, tx: &mut Tx, op: &Operation) -> store::Result
         },
         &catalogue::defaults(&desk.config),
     );
-    let approvals = op.standing_votes().filter(|vote| vote.decision == Decision::Approve).map(|vote| &vote.by);
-    let (able, ineligible): (Vec<_>, Vec<_>) = approvals
-        .map(|id| (id, approvers(op, &rule.groups, &voters, &owner).find(|voter| voter.id == *id)))
-        .partition(|(_, voter)| voter.is_some());
-    let satisfied = rule.satisfied(able.iter().filter_map(|(_, voter)| *voter).map(|v| (&v.id, v.groups.as_slice())));
-    let ineligible = ineligible.into_iter().map(|(id, _)| id.clone()).collect();
-    let policy_gap = (!satisfied).then_some(rule);
-    let others = operation::open_on_target(tx, op.proposal.target.as_str()).await?;
+    let (ineligible, policy_gap) = shortfall(op, rule, &voters, &owner);
+    let others = operation::unsettled_on_target(tx, op.proposal.target.as_str()).await?;
     let others: Vec<_> = others.into_iter().filter(|other| other.id() != op.id()).collect();
     let holds = |other: &&Operation| {
         other.life.disputed

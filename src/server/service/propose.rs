@@ -571,23 +571,11 @@ async fn create(
         let policy = Actor::policy(format!("{}@{}", op.life.approval.rule, op.life.approval.policy_version));
         steps.extend(rules::auto_grant(&op, policy, now));
     }
-    let mut conflict = None;
-    if let Some(problem) = refusal
-        && let Some(mut step) = rules::stale(&op, now)
-    {
-        let kept = Conflict::of(ids::new::<ConflictId>(now), &op, &problem, true, now);
-        step.life.version = op.life.version;
-        step.life.conflict = Some(kept.id.clone());
-        if let Some(ending) = &mut step.life.ending {
-            ending.reason = Some(problem.detail.clone());
-        }
-        for event in &mut step.events {
-            event.status = Some(problem.code.as_str());
-            event.reason = Some(problem.code.title().to_owned());
-        }
-        steps.push(step);
-        conflict = Some(kept);
-    }
+    let conflict = refusal.map(|problem| {
+        let conflict = Conflict::of(ids::new::<ConflictId>(now), &op, &problem, true, now);
+        steps.push(rules::refuse_proposal(&op, conflict.id.clone(), &problem, now));
+        conflict
+    });
     let steps = steps.into_iter().map(|step| run.by().step(step)).collect();
     op = operation::insert(tx, &op, Stored { business_key: business_key.as_deref(), salt: salt.reveal() }, steps)
         .await?;

@@ -13,7 +13,7 @@ pub async fn observe(tx: &mut Tx, by: &By, target: &str, version: i64) -> store:
         return Ok(());
     }
     let now = tx.now();
-    for op in operation::open_on_target(tx, target).await? {
+    for op in operation::waiting_on_target(tx, target).await? {
         let waits = matches!(rules::state_at(&op, now), State::Pending | State::Approved);
         let planned_on_older = op.proposal.expected_version.is_some_and(|expected| expected < version);
         if let (true, Some(step)) = (waits && planned_on_older, rules::stale(&op, now)) {

@@ -1,8 +1,11 @@
 //! Kinds and policies: versioned documents that are only ever added.
 
+use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{Conn, Result, Tx, sql};
+use crate::model::time::Timestamp;
 
 /// A document with the version it is kept under.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +42,30 @@ pub async fn add_kind(tx: &mut Tx, name: &str, kind: &Versioned) -> Result<()> {
 pub async fn policy(conn: &mut Conn) -> Result<Option<Versioned>> {
     let row = conn.fetch_optional(sql("SELECT version, document FROM policy ORDER BY version DESC LIMIT 1")).await?;
     row.map(|row| Ok(Versioned { version: row.int("version")?, document: row.json("document")? })).transpose()
+}
+
+/// One version's place in the history of the policy.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct PolicyVersion {
+    pub version: i64,
+    /// The person, `command-line`, or nobody for what the desk began with.
+    pub changed_by: Option<String>,
+    pub created_at: Timestamp,
+}
+
+/// The last versions of the policy, newest first.
+pub async fn policy_versions(conn: &mut Conn, limit: i64) -> Result<Vec<PolicyVersion>> {
+    let query = sql("SELECT version, changed_by, created_at FROM policy ORDER BY version DESC LIMIT $1");
+    let rows = conn.fetch_all(query.bind(limit)).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(PolicyVersion {
+                version: row.int("version")?,
+                changed_by: row.opt_text("changed_by")?,
+                created_at: Timestamp(row.int("created_at")?),
+            })
+        })
+        .collect()
 }
 
 pub async fn add_policy(tx: &mut Tx, policy: &Versioned, changed_by: Option<&str>) -> Result<()> {

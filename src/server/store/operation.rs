@@ -234,11 +234,30 @@ pub async fn by_business_key(conn: &mut Conn, kind: &str, target: &str, key: &st
     rows.iter().map(operation).collect()
 }
 
-/// Open operations on a target, oldest first.
+/// Open operations on a target, oldest first; so many as anybody would look at.
 pub async fn open_on_target(conn: &mut Conn, target: &str) -> Result<Vec<Operation>> {
     let query = Sql::assembled(format!(
         "SELECT {COLUMNS} FROM operation WHERE target = $1 AND (state IN ({OPEN}) OR possibly_applied = 1 \
          AND state <> 'succeeded') ORDER BY id LIMIT 200"
+    ));
+    let rows = conn.fetch_all(query.bind(target)).await?;
+    rows.iter().map(operation).collect()
+}
+
+/// Every operation on a target that holds or locks it: claimed, on its way, unknown, or ended without certainty.
+pub async fn unsettled_on_target(conn: &mut Conn, target: &str) -> Result<Vec<Operation>> {
+    let query = Sql::assembled(format!(
+        "SELECT {COLUMNS} FROM operation WHERE target = $1 AND (state IN ('claimed', 'sent', 'accepted', 'unknown', \
+         'needs_review', 'abandoned') OR possibly_applied = 1 AND life LIKE '%\"disputed\":true%') ORDER BY id"
+    ));
+    let rows = conn.fetch_all(query.bind(target)).await?;
+    rows.iter().map(operation).collect()
+}
+
+/// Every operation on a target that is not claimed yet.
+pub async fn waiting_on_target(conn: &mut Conn, target: &str) -> Result<Vec<Operation>> {
+    let query = Sql::assembled(format!(
+        "SELECT {COLUMNS} FROM operation WHERE target = $1 AND state IN ('pending', 'approved') ORDER BY id"
     ));
     let rows = conn.fetch_all(query.bind(target)).await?;
     rows.iter().map(operation).collect()

@@ -17,11 +17,11 @@ use crate::model::{
 pub const BUILTIN_VERSION: i64 = 1;
 
 macro_rules! documents {
-    ($($name:literal)*) => { [$(include_str!(concat!("builtin/", $name, ".json")),)*] };
+    ($($name:literal)*) => { [$(($name, include_str!(concat!("builtin/", $name, ".json"))),)*] };
 }
 
-/// The documents of the built-in kinds.
-const BUILTIN: [&str; 15] = documents! {
+/// The built-in kinds: name and document.
+const BUILTIN: [(&str, &str); 15] = documents! {
     "ticket.create" "ticket.comment" "ticket.transition"
     "payment.authorize" "payment.capture" "payment.refund"
     "deployment.release" "deployment.rollback"
@@ -34,7 +34,12 @@ const BUILTIN: [&str; 15] = documents! {
 /// # Errors
 /// A document in this crate is not valid; a test keeps that from being released.
 pub fn builtin() -> Result<Vec<Kind>, Problem> {
-    BUILTIN.iter().map(|text| Kind::load(&json::parse(text.as_bytes(), Limits::BODY)?)).collect()
+    BUILTIN.iter().map(|(_, text)| Kind::load(&json::parse(text.as_bytes(), Limits::BODY)?)).collect()
+}
+
+/// Whether the name is one of the built-in kinds', which nobody redefines.
+pub fn is_builtin(name: &str) -> bool {
+    BUILTIN.iter().any(|(builtin, _)| *builtin == name)
 }
 
 #[cfg(test)]

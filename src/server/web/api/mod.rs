@@ -2,6 +2,7 @@
 
 mod agents;
 mod audit;
+mod catalogue;
 mod events;
 mod me;
 mod operations;
@@ -25,6 +26,7 @@ pub fn routes() -> Router<AppState> {
     Router::new()
         .merge(agents::routes())
         .merge(audit::routes())
+        .merge(catalogue::routes())
         .merge(events::routes())
         .merge(me::routes())
         .merge(operations::routes())
