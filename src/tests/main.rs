@@ -5,6 +5,7 @@ mod catalogue;
 mod command_line;
 mod crash;
 mod lifecycle;
+mod openapi;
 mod people;
 mod races;
 mod runs;

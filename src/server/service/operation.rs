@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use super::{By, Desk, catalogue, error::Result};
 use crate::{
     model::{
         approval::{Voter, shortfall},
         audit::{Entry, Event},
-        id::{AgentId, OperationId, PersonId},
+        id::{AgentId, OperationId, PersonId, RunId},
         kind::KindName,
         operation::{Operation, State, rules, rules::Standing},
         policy::MatchFacts,
@@ -114,14 +115,17 @@ pub async fn wait(
 }
 
 /// What a list asks for.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListQuery {
     pub state: Option<State>,
     pub kind: Option<String>,
     pub target: Option<String>,
-    pub run: Option<crate::model::id::RunId>,
+    #[param(value_type = Option<String>)]
+    pub run: Option<RunId>,
+    /// Part of a target, kind, number, id or agent's name.
     pub q: Option<String>,
+    #[param(value_type = Option<String>)]
     pub cursor: Option<OperationId>,
     pub limit: Option<i64>,
 }

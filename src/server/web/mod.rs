@@ -5,6 +5,7 @@ pub mod assets;
 pub mod auth;
 pub mod body;
 mod health;
+mod openapi;
 pub mod pages;
 pub mod problem;
 pub mod security;
@@ -17,8 +18,10 @@ use state::AppState;
 
 /// Every route with everything around it.
 pub fn router(state: AppState) -> Router {
+    let (api, description) = api::routes();
     Router::new()
-        .nest("/api/v1", api::routes())
+        .merge(api)
+        .merge(openapi::route(description))
         .merge(health::routes())
         .merge(pages::routes(state.clone()))
         .layer(DefaultBodyLimit::max(state.desk.config.max_body_bytes))

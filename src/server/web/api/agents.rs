@@ -1,11 +1,8 @@
 //! Agents and executors: read by people, changed by admins. Tokens are shown once.
 
-use axum::{
-    Json, Router,
-    http::StatusCode,
-    routing::{get, patch},
-};
+use axum::{Json, http::StatusCode};
 use serde_json::{Value, json};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     model::id::{AgentId, ExecutorId},
@@ -24,18 +21,31 @@ use crate::{
     },
 };
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/agents", get(list_agents).post(create_agent))
-        .route("/agents/{id}", patch(change_agent))
-        .route("/executors", get(list_executors).post(create_executor))
-        .route("/executors/{id}", patch(change_executor))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(list_agents, create_agent))
+        .routes(routes!(change_agent))
+        .routes(routes!(list_executors, create_executor))
+        .routes(routes!(change_executor))
 }
 
+#[utoipa::path(
+    get,
+    path = "/agents",
+    tag = "agents",
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn list_agents(desk: Desk, _: PersonIdentity) -> Result<Json<Value>> {
     Ok(Json(json!({"agents": agent::list(&mut desk.store.read().await?).await?})))
 }
 
+#[utoipa::path(
+    post,
+    path = "/agents",
+    tag = "agents",
+    request_body = NewAgent,
+    responses((status = 201, description = "Created", body = Object)),
+)]
 async fn create_agent(
     desk: Desk,
     admin: Admin,
@@ -45,6 +55,14 @@ async fn create_agent(
     Ok((StatusCode::CREATED, Json(json!({"agent": issued.principal, "token": issued.token.reveal()}))))
 }
 
+#[utoipa::path(
+    patch,
+    path = "/agents/{id}",
+    tag = "agents",
+    request_body = AgentChange,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn change_agent(
     desk: Desk,
     admin: Admin,
@@ -55,10 +73,23 @@ async fn change_agent(
     Ok(Json(json!({"agent": agent})))
 }
 
+#[utoipa::path(
+    get,
+    path = "/executors",
+    tag = "agents",
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn list_executors(desk: Desk, _: PersonIdentity) -> Result<Json<Value>> {
     Ok(Json(json!({"executors": executor::list(&mut desk.store.read().await?).await?})))
 }
 
+#[utoipa::path(
+    post,
+    path = "/executors",
+    tag = "agents",
+    request_body = NewExecutor,
+    responses((status = 201, description = "Created", body = Object)),
+)]
 async fn create_executor(
     desk: Desk,
     admin: Admin,
@@ -68,6 +99,14 @@ async fn create_executor(
     Ok((StatusCode::CREATED, Json(json!({"executor": issued.principal, "token": issued.token.reveal()}))))
 }
 
+#[utoipa::path(
+    patch,
+    path = "/executors/{id}",
+    tag = "agents",
+    request_body = ExecutorChange,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn change_executor(
     desk: Desk,
     admin: Admin,

@@ -1,14 +1,14 @@
 //! The audit log, for auditors.
 
 use axum::{
-    Json, Router,
+    Json,
     body::Body,
     http::header::{CONTENT_DISPOSITION, CONTENT_TYPE},
     response::{IntoResponse, Response},
-    routing::get,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     model::{
@@ -24,11 +24,8 @@ use crate::{
     },
 };
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/audit", get(page))
-        .route("/audit/export", get(export))
-        .route("/audit/checkpoint", get(checkpoint))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(page)).routes(routes!(export)).routes(routes!(checkpoint))
 }
 
 #[derive(Deserialize)]
@@ -40,6 +37,13 @@ struct Page {
     limit: Option<i64>,
 }
 
+#[utoipa::path(
+    get,
+    path = "/audit",
+    tag = "audit",
+    params(("operation" = Option<String>, Query), ("cursor" = Option<u64>, Query), ("limit" = Option<i64>, Query)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn page(desk: Desk, _: Auditor, Query(page): Query<Page>) -> Result<Json<Value>> {
     if page.cursor.is_some_and(|cursor| i64::try_from(cursor).is_err()) {
         return Err(Problem::new(Code::BadRequest, "`cursor` is no record of this log").into());
@@ -52,6 +56,12 @@ async fn page(desk: Desk, _: Auditor, Query(page): Query<Page>) -> Result<Json<V
     Ok(Json(json!({"records": records.map_err(Error::internal)?, "next_cursor": next_cursor})))
 }
 
+#[utoipa::path(
+    get,
+    path = "/audit/export",
+    tag = "audit",
+    responses((status = 200, description = "Done", body = String, content_type = "application/jsonl")),
+)]
 async fn export(desk: Desk, _: Auditor) -> Result<Response> {
     let lines = audit::export(&desk).await?;
     let headers = [(CONTENT_TYPE, "application/jsonl"), (CONTENT_DISPOSITION, "attachment; filename=\"audit.jsonl\"")];
@@ -59,6 +69,12 @@ async fn export(desk: Desk, _: Auditor) -> Result<Response> {
 }
 
 /// A checkpoint as a signed note: keep it somewhere else, and pin a later export to it.
+#[utoipa::path(
+    get,
+    path = "/audit/checkpoint",
+    tag = "audit",
+    responses((status = 200, description = "Done", body = String, content_type = "text/plain")),
+)]
 async fn checkpoint(desk: Desk, _: Auditor) -> Result<Response> {
     let signed = audit::checkpoint(&desk).await?;
     let signed = signed.ok_or_else(|| Problem::new(Code::NotFound, "The log is empty; there is nothing to sign"))?;

@@ -1,12 +1,12 @@
 //! Kinds and policies: read by people, changed by admins.
 
 use axum::{
-    Json, Router,
+    Json,
     http::{HeaderMap, StatusCode, header::ETAG, header::IF_MATCH},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use serde_json::{Value, json};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     model::{
@@ -28,22 +28,42 @@ use crate::{
     },
 };
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/kinds", get(list_kinds).post(add_kind))
-        .route("/kinds/{name}", get(read_kind))
-        .route("/policies", get(read_policy).post(change_policy))
-        .route("/policies/match", post(match_rule))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(list_kinds, add_kind))
+        .routes(routes!(read_kind))
+        .routes(routes!(read_policy, change_policy))
+        .routes(routes!(match_rule))
 }
 
+#[utoipa::path(
+    get,
+    path = "/kinds",
+    tag = "catalogue",
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn list_kinds(desk: Desk, _: PersonIdentity) -> Result<Json<Value>> {
     Ok(Json(json!({"kinds": catalogue::all_kinds(&desk).await?})))
 }
 
+#[utoipa::path(
+    get,
+    path = "/kinds/{name}",
+    tag = "catalogue",
+    params(("name" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn read_kind(desk: Desk, _: PersonIdentity, Path(name): Path<KindName>) -> Result<Json<Value>> {
     Ok(Json(json!({"kind": catalogue::newest_kind(&desk, &name).await?})))
 }
 
+#[utoipa::path(
+    post,
+    path = "/kinds",
+    tag = "catalogue",
+    request_body = Object,
+    responses((status = 201, description = "Created", body = Object), (status = 200, description = "Done", body = Object)),
+)]
 async fn add_kind(desk: Desk, admin: Admin, StrictJson(document): StrictJson<Value>) -> Result<Response> {
     let saved = catalogue::add_kind(&desk, &(&admin).into(), &document).await?;
     Ok(reply(saved.map(|kind| Json(json!({"kind": kind})).into_response())))
@@ -60,10 +80,24 @@ fn policy_document(policy: PolicyView) -> Response {
     ([(ETAG, etag::of(policy.version))], Json(json!({"policy": policy}))).into_response()
 }
 
+#[utoipa::path(
+    get,
+    path = "/policies",
+    tag = "catalogue",
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn read_policy(desk: Desk, _: PersonIdentity) -> Result<Response> {
     Ok(policy_document(catalogue::policy_in_force(&desk).await?))
 }
 
+#[utoipa::path(
+    post,
+    path = "/policies",
+    tag = "catalogue",
+    request_body = Object,
+    params(("If-Match" = Option<String>, Header, description = "The version that was edited")),
+    responses((status = 201, description = "Created", body = Object), (status = 200, description = "Done", body = Object)),
+)]
 async fn change_policy(
     desk: Desk,
     admin: Admin,
@@ -80,6 +114,13 @@ async fn change_policy(
     Ok(reply(saved.map(policy_document)))
 }
 
+#[utoipa::path(
+    post,
+    path = "/policies/match",
+    tag = "catalogue",
+    request_body = Object,
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn match_rule(
     desk: Desk,
     _: PersonIdentity,

@@ -3,18 +3,17 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
-    Router,
     extract::State,
     http::{HeaderMap, HeaderName, HeaderValue},
     response::{
         IntoResponse, Response,
         sse::{Event as Message, KeepAlive, Sse},
     },
-    routing::get,
 };
 use futures::stream::Stream;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     model::{
@@ -35,10 +34,17 @@ const RECHECK: Duration = Duration::from_secs(10);
 /// Events read at once when a stream catches up.
 const BATCH: i64 = 500;
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/events", get(stream))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(stream))
 }
 
+#[utoipa::path(
+    get,
+    path = "/events",
+    tag = "events",
+    params(("Last-Event-ID" = Option<String>, Header, description = "Resume after this event")),
+    responses((status = 200, description = "Done", body = String, content_type = "text/event-stream")),
+)]
 async fn stream(State(state): State<AppState>, principal: Principal, headers: HeaderMap) -> Result<Response> {
     let since = match headers.get("last-event-id") {
         None => None,

@@ -1,17 +1,24 @@
 //! Who the caller is.
 
-use axum::{Json, Router, routing::get};
+use axum::Json;
 use serde_json::{Value, json};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::server::{
     service::{Desk, run::RunView},
     web::{auth::Principal, state::AppState},
 };
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/me", get(me))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(me))
 }
 
+#[utoipa::path(
+    get,
+    path = "/me",
+    tag = "me",
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn me(desk: Desk, principal: Principal) -> Json<Value> {
     Json(match principal {
         Principal::Person(person) => json!({

@@ -14,16 +14,18 @@ mod settings;
 pub use session::user_agent;
 
 use axum::Router;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
 
-use super::{auth::Principal, state::AppState};
+use super::{auth::Principal, openapi, state::AppState};
 use crate::{
     model::problem::{Code, Problem},
     server::service::error::Error,
 };
 
-/// Everything under `/api/v1`.
-pub fn routes() -> Router<AppState> {
-    Router::new()
+/// Everything under `/api/v1`, and its description.
+pub fn routes() -> (Router<AppState>, OpenApi) {
+    let described = OpenApiRouter::new()
         .merge(agents::routes())
         .merge(audit::routes())
         .merge(catalogue::routes())
@@ -33,9 +35,9 @@ pub fn routes() -> Router<AppState> {
         .merge(people::routes())
         .merge(runs::routes())
         .merge(session::routes())
-        .merge(settings::routes())
-        .fallback(unknown_route)
-        .method_not_allowed_fallback(wrong_method)
+        .merge(settings::routes());
+    let (router, description) = openapi::under("/api/v1", described).split_for_parts();
+    (router.fallback(unknown_route).method_not_allowed_fallback(wrong_method), openapi::finish(description))
 }
 
 /// Strangers are not told which addresses exist.

@@ -3,23 +3,25 @@
 use std::time::Duration;
 
 use axum::{
-    Json, Router,
+    Json,
     extract::State,
     http::{
         HeaderMap, HeaderName, StatusCode,
         header::{ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER},
     },
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     model::{
-        document::{Audience, OperationDoc},
+        approval::Review,
+        document::{Audience, ClaimDoc, OperationDoc},
         etag,
+        evidence::Evidence,
         id::OperationId,
         operation::Operation,
         problem::{Code, Problem},
@@ -47,22 +49,93 @@ use crate::{
 const MAX_WAIT_S: u64 = 60;
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/operations", get(list).post(propose_one))
-        .route("/operations/by-key/{key}", get(by_key))
-        .route("/operations/{id}", get(read))
-        .route("/operations/{id}/review", get(read_review))
-        .route("/operations/{id}/claim", post(claim_one))
-        .route("/operations/{id}/sent", post(sent))
-        .route("/operations/{id}/accepted", post(accepted))
-        .route("/operations/{id}/heartbeat", post(heartbeat))
-        .route("/operations/{id}/outcome", post(outcome))
-        .route("/operations/{id}/cancel", post(cancel_one))
-        .route("/operations/{id}/decisions", post(decide_one).delete(withdraw))
-        .route("/operations/{id}/evidence", get(list_evidence).post(add_evidence))
-        .route("/operations/{id}/resolution", post(resolve))
-        .route("/decisions", post(decide_many))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(list, propose_one))
+        .routes(routes!(by_key))
+        .routes(routes!(read))
+        .routes(routes!(read_review))
+        .routes(routes!(claim_one))
+        .routes(routes!(sent))
+        .routes(routes!(accepted))
+        .routes(routes!(heartbeat))
+        .routes(routes!(outcome))
+        .routes(routes!(cancel_one))
+        .routes(routes!(decide_one, withdraw))
+        .routes(routes!(list_evidence, add_evidence))
+        .routes(routes!(resolve))
+        .routes(routes!(decide_many))
+}
+
+// What replies look like, for the description of the API.
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct OperationReply {
+    operation: OperationDoc,
+    /// To people: digest of the review document as it is now.
+    review_digest: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct ProposedReply {
+    /// `created`, `in_progress`, `replayed` or `existing`.
+    disposition: String,
+    #[schema(value_type = Object)]
+    operation: Value,
+    provider_reference: Option<String>,
+    content_differs: Option<bool>,
+    /// JSON pointers into the body.
+    differs: Option<Vec<String>>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct OperationPage {
+    operations: Vec<OperationDoc>,
+    next_cursor: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct ReviewReply {
+    review: Review,
+    review_digest: String,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct ClaimReply {
+    claim: ClaimDoc,
+    operation: OperationDoc,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct VotedReply {
+    #[schema(value_type = Object)]
+    vote: Value,
+    operation: OperationDoc,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct EvidenceList {
+    evidence: Vec<Evidence>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct EvidenceReply {
+    evidence: Evidence,
+    operation: OperationDoc,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct BulkReply {
+    results: Vec<decide::BulkResult>,
 }
 
 fn document(desk: &Desk, principal: &Principal, op: &Operation) -> OperationDoc {
@@ -79,6 +152,14 @@ fn lines<'a>(headers: &'a HeaderMap, name: impl axum::http::header::AsHeaderName
     headers.get_all(name).iter().map(|value| value.as_bytes())
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations",
+    tag = "operations",
+    request_body = NewOperation,
+    params(("Idempotency-Key" = String, Header, description = "16 to 255 of A-Z a-z 0-9 . _ ~ : -"), ("If-Match" = Option<String>, Header, description = "The entity tag the write was planned on")),
+    responses((status = 201, description = "Created", body = ProposedReply), (status = 202, description = "Known, and still open", body = ProposedReply), (status = 200, description = "Done", body = ProposedReply)),
+)]
 async fn propose_one(
     desk: Desk,
     run: RunIdentity,
@@ -147,6 +228,13 @@ fn preferred_wait(headers: &HeaderMap) -> Option<u64> {
     preferences.find_map(|preference| preference.trim().strip_prefix("wait=")?.trim().parse().ok())
 }
 
+#[utoipa::path(
+    get,
+    path = "/operations/{id}",
+    tag = "operations",
+    params(("id" = String, Path), ("wait" = Option<u64>, Query, description = "Seconds to wait for a change, 60 at most"), ("If-None-Match" = Option<String>, Header, description = "The version already known"), ("Prefer" = Option<String>, Header, description = "`wait=30`")),
+    responses((status = 200, description = "Done", body = OperationReply), (status = 304, description = "Nothing has changed")),
+)]
 async fn read(
     State(state): State<AppState>,
     principal: Principal,
@@ -173,11 +261,25 @@ async fn read(
     Ok(with_etag(&op, body))
 }
 
+#[utoipa::path(
+    get,
+    path = "/operations/{id}/review",
+    tag = "operations",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = ReviewReply)),
+)]
 async fn read_review(desk: Desk, person: PersonIdentity, Path(id): Path<OperationId>) -> Result<Response> {
     let (op, review) = review::get(&desk, &person, &id).await?;
     Ok(with_etag(&op, json!({"review_digest": review.digest(), "review": review})))
 }
 
+#[utoipa::path(
+    get,
+    path = "/operations/by-key/{key}",
+    tag = "operations",
+    params(("key" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
 async fn by_key(desk: Desk, principal: Principal, Path(key): Path<String>) -> Result<Response> {
     let Some(agent) = principal.agent() else {
         return Err(Problem::new(Code::Forbidden, "Keys are an agent's own; send its token or a run's").into());
@@ -190,6 +292,13 @@ async fn by_key(desk: Desk, principal: Principal, Path(key): Path<String>) -> Re
     Ok(with_etag(&op, json!({"operation": document(&desk, &principal, &op)})))
 }
 
+#[utoipa::path(
+    get,
+    path = "/operations",
+    tag = "operations",
+    params(ListQuery),
+    responses((status = 200, description = "Done", body = OperationPage)),
+)]
 async fn list(desk: Desk, principal: Principal, Query(query): Query<ListQuery>) -> Result<Response> {
     let page = operation::list(&desk, &principal, query).await?;
     let operations: Vec<_> = page.operations.iter().map(|op| document(&desk, &principal, op)).collect();
@@ -230,6 +339,14 @@ fn reply(desk: &Desk, worker: Worker, op: &Operation) -> Response {
     with_etag(op, json!({"operation": document(desk, &principal_of(worker), op)}))
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/claim",
+    tag = "operations",
+    request_body = claim::ClaimRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = ClaimReply)),
+)]
 async fn claim_one(
     desk: Desk,
     worker: Worker,
@@ -242,6 +359,14 @@ async fn claim_one(
     Ok(with_etag(&op, json!({"claim": claim, "operation": operation})))
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/sent",
+    tag = "operations",
+    request_body = claim::SentRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
 async fn sent(
     desk: Desk,
     worker: Worker,
@@ -252,6 +377,14 @@ async fn sent(
     Ok(reply(&desk, worker, &op))
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/accepted",
+    tag = "operations",
+    request_body = claim::AcceptedRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
 async fn accepted(
     desk: Desk,
     worker: Worker,
@@ -262,6 +395,14 @@ async fn accepted(
     Ok(reply(&desk, worker, &op))
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/heartbeat",
+    tag = "operations",
+    request_body = claim::HeartbeatRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
 async fn heartbeat(
     desk: Desk,
     worker: Worker,
@@ -272,6 +413,14 @@ async fn heartbeat(
     Ok(reply(&desk, worker, &op))
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/outcome",
+    tag = "operations",
+    request_body = claim::OutcomeRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
 async fn outcome(
     desk: Desk,
     worker: Worker,
@@ -288,6 +437,14 @@ struct CancelRequest {
     reason: String,
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/cancel",
+    tag = "operations",
+    request_body = CancelRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
 async fn cancel_one(
     desk: Desk,
     principal: Principal,
@@ -298,6 +455,14 @@ async fn cancel_one(
     Ok(with_etag(&op, json!({"operation": document(&desk, &principal, &op)})))
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/decisions",
+    tag = "operations",
+    request_body = VoteRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = VotedReply)),
+)]
 async fn decide_one(
     desk: Desk,
     person: PersonIdentity,
@@ -309,6 +474,13 @@ async fn decide_one(
     Ok(with_etag(&voted.operation, json!({"vote": voted.vote, "operation": document})))
 }
 
+#[utoipa::path(
+    delete,
+    path = "/operations/{id}/decisions",
+    tag = "operations",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
 async fn withdraw(desk: Desk, person: PersonIdentity, Path(id): Path<OperationId>) -> Result<Response> {
     let op = decide::withdraw(&desk, &person, &id).await?;
     Ok(with_etag(&op, json!({"operation": document(&desk, &Principal::Person(person), &op)})))
@@ -320,16 +492,38 @@ struct Bulk {
     decisions: Vec<BulkItem>,
 }
 
+#[utoipa::path(
+    post,
+    path = "/decisions",
+    tag = "operations",
+    request_body = Bulk,
+    responses((status = 200, description = "Done", body = BulkReply)),
+)]
 async fn decide_many(desk: Desk, person: PersonIdentity, StrictJson(body): StrictJson<Bulk>) -> Result<Json<Value>> {
     Ok(Json(json!({"results": decide::bulk(&desk, &person, body.decisions).await?})))
 }
 
+#[utoipa::path(
+    get,
+    path = "/operations/{id}/evidence",
+    tag = "operations",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = EvidenceList)),
+)]
 async fn list_evidence(desk: Desk, principal: Principal, Path(id): Path<OperationId>) -> Result<Json<Value>> {
     let op = operation::get(&desk, &principal, &id).await?;
     let evidence = evidence::of(&mut desk.store.read().await?, op.id()).await?;
     Ok(Json(json!({"evidence": evidence})))
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/evidence",
+    tag = "operations",
+    request_body = evidence::Statement,
+    params(("id" = String, Path)),
+    responses((status = 201, description = "Created", body = EvidenceReply)),
+)]
 async fn add_evidence(
     desk: Desk,
     principal: Principal,
@@ -342,6 +536,14 @@ async fn add_evidence(
     Ok((StatusCode::CREATED, with_etag(&op, body)).into_response())
 }
 
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/resolution",
+    tag = "operations",
+    request_body = evidence::ResolutionRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
 async fn resolve(
     desk: Desk,
     person: PersonIdentity,

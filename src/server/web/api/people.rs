@@ -1,11 +1,8 @@
 //! People: read by people, changed by admins.
 
-use axum::{
-    Json, Router,
-    http::StatusCode,
-    routing::{get, patch},
-};
+use axum::{Json, http::StatusCode};
 use serde_json::{Value, json};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     model::id::PersonId,
@@ -24,19 +21,40 @@ use crate::{
     },
 };
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/people", get(list).post(create)).route("/people/{id}", patch(change))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(change))
 }
 
+#[utoipa::path(
+    get,
+    path = "/people",
+    tag = "people",
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn list(desk: Desk, _: PersonIdentity) -> Result<Json<Value>> {
     Ok(Json(json!({"people": person::list(&mut desk.store.read().await?).await?})))
 }
 
+#[utoipa::path(
+    post,
+    path = "/people",
+    tag = "people",
+    request_body = NewPerson,
+    responses((status = 201, description = "Created", body = Object)),
+)]
 async fn create(desk: Desk, admin: Admin, StrictJson(new): StrictJson<NewPerson>) -> Result<(StatusCode, Json<Value>)> {
     let person = account::create_person(&desk, &(&admin).into(), new).await?;
     Ok((StatusCode::CREATED, Json(json!({"person": person}))))
 }
 
+#[utoipa::path(
+    patch,
+    path = "/people/{id}",
+    tag = "people",
+    request_body = PersonChange,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn change(
     desk: Desk,
     admin: Admin,

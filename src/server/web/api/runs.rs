@@ -1,13 +1,10 @@
 //! Runs: started by agents, stopped by themselves, their owners and operators.
 
-use axum::{
-    Json, Router,
-    http::StatusCode,
-    routing::{get, post},
-};
+use axum::{Json, http::StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     model::id::RunId,
@@ -25,13 +22,17 @@ use crate::{
     },
 };
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/runs", get(list).post(start))
-        .route("/runs/{id}", get(read))
-        .route("/runs/{id}/stop", post(stop))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(list, start)).routes(routes!(read)).routes(routes!(stop))
 }
 
+#[utoipa::path(
+    post,
+    path = "/runs",
+    tag = "runs",
+    request_body = NewRun,
+    responses((status = 201, description = "Created", body = Object)),
+)]
 async fn start(
     desk: Desk,
     agent: AgentIdentity,
@@ -52,6 +53,13 @@ struct Page {
 const DEFAULT_LIMIT: i64 = 50;
 const MAX_LIMIT: i64 = 200;
 
+#[utoipa::path(
+    get,
+    path = "/runs",
+    tag = "runs",
+    params(("cursor" = Option<String>, Query), ("limit" = Option<i64>, Query)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn list(desk: Desk, principal: Principal, Query(page): Query<Page>) -> Result<Json<Value>> {
     let limit = page.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let mut runs = run::list(&desk, &principal, page.cursor.as_ref(), limit + 1).await?;
@@ -63,6 +71,13 @@ async fn list(desk: Desk, principal: Principal, Query(page): Query<Page>) -> Res
     Ok(Json(json!({"runs": runs, "next_cursor": next_cursor})))
 }
 
+#[utoipa::path(
+    get,
+    path = "/runs/{id}",
+    tag = "runs",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn read(desk: Desk, principal: Principal, Path(id): Path<RunId>) -> Result<Json<Value>> {
     let run = run::get(&desk, &principal, &id).await?;
     Ok(Json(json!({"run": RunView::new(run, desk.now())})))
@@ -91,6 +106,14 @@ impl TryFrom<String> for Reason {
     }
 }
 
+#[utoipa::path(
+    post,
+    path = "/runs/{id}/stop",
+    tag = "runs",
+    request_body = Stop,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn stop(
     desk: Desk,
     principal: Principal,

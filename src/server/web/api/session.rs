@@ -1,14 +1,14 @@
 //! Signing in and out.
 
 use axum::{
-    Json, Router,
+    Json,
     http::{HeaderMap, StatusCode, header::USER_AGENT},
-    routing::{delete, get, post},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_sessions::Session;
 use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     model::{
@@ -31,12 +31,12 @@ use crate::{
     },
 };
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/session", post(sign_in).delete(sign_out))
-        .route("/session/step-up", post(step_up))
-        .route("/sessions", get(list))
-        .route("/sessions/{id}", delete(revoke))
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(sign_in, sign_out))
+        .routes(routes!(step_up))
+        .routes(routes!(list))
+        .routes(routes!(revoke))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -46,6 +46,13 @@ struct SignIn {
     password: String,
 }
 
+#[utoipa::path(
+    post,
+    path = "/session",
+    tag = "session",
+    request_body = SignIn,
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn sign_in(
     desk: Desk,
     origin: Anonymous,
@@ -65,6 +72,12 @@ pub fn user_agent(headers: &HeaderMap) -> &str {
     headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
+#[utoipa::path(
+    delete,
+    path = "/session",
+    tag = "session",
+    responses((status = 204, description = "Done")),
+)]
 async fn sign_out(desk: Desk, session: Session, person: PersonIdentity) -> Result<StatusCode> {
     session_store::sign_out(&desk, &session, &person).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -76,6 +89,13 @@ struct StepUp {
     password: String,
 }
 
+#[utoipa::path(
+    post,
+    path = "/session/step-up",
+    tag = "session",
+    request_body = StepUp,
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn step_up(
     desk: Desk,
     ClientAddress(address): ClientAddress,
@@ -107,6 +127,12 @@ struct SessionView {
     current: bool,
 }
 
+#[utoipa::path(
+    get,
+    path = "/sessions",
+    tag = "session",
+    responses((status = 200, description = "Done", body = Object)),
+)]
 async fn list(desk: Desk, person: PersonIdentity) -> Result<Json<Value>> {
     let sessions = session::of_person(&mut desk.store.read().await?, person.id(), desk.now()).await?;
     let view = |session: session::Session| SessionView {
@@ -120,6 +146,13 @@ async fn list(desk: Desk, person: PersonIdentity) -> Result<Json<Value>> {
     Ok(Json(json!({"sessions": sessions.into_iter().map(view).collect::<Vec<_>>()})))
 }
 
+#[utoipa::path(
+    delete,
+    path = "/sessions/{id}",
+    tag = "session",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "Done")),
+)]
 async fn revoke(desk: Desk, person: PersonIdentity, Path(id): Path<SessionId>) -> Result<StatusCode> {
     account::revoke_session(&desk, &person, id).await?;
     Ok(StatusCode::NO_CONTENT)
