@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use axum::serve::ListenerExt;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -50,6 +51,8 @@ pub async fn run(config: Config) -> Result<()> {
     say(&format!("Counterfoil is at {}", desk.config.public_url));
 
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    // A woken waiter's answer is small: it must not sit in the kernel until the one before is acknowledged.
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     let server = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
     signals.next().await;
