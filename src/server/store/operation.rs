@@ -293,6 +293,8 @@ pub struct Filter {
     pub q: Option<String>,
     /// Only what was created before this one.
     pub before: Option<OperationId>,
+    /// Only what comes after this one when the soonest deadline is first.
+    pub after: Option<(Timestamp, OperationId)>,
     pub order: Order,
     pub limit: i64,
 }
@@ -335,6 +337,11 @@ pub async fn list(conn: &mut Conn, filter: &Filter) -> Result<Vec<Operation>> {
     }
     if let Some(before) = &filter.before {
         narrow(&mut query, "id < ?", before.to_string());
+    }
+    if let Some((deadline, id)) = &filter.after {
+        let deadline = deadline.as_millis();
+        let clause = format!("(deadline_at > {deadline} OR (deadline_at = {deadline} AND id > ?))");
+        narrow(&mut query, &clause, id.to_string());
     }
     if let Some(q) = &filter.q {
         let escaped = q.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");

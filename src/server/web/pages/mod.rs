@@ -7,6 +7,7 @@
 pub mod error;
 pub mod parts;
 mod problems;
+mod queue;
 pub mod render;
 mod setup;
 pub mod shell;
@@ -37,6 +38,7 @@ use render::Passer;
 /// Every page, and what pages load.
 pub fn routes(state: AppState) -> Router<AppState> {
     Router::new()
+        .merge(queue::routes())
         .merge(sign_in::routes())
         .merge(setup::routes())
         .merge(problems::routes())

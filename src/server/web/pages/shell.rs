@@ -7,6 +7,7 @@ use crate::{
     model::{approval::Role, time::Timestamp},
     server::{service::desk::Counts, web::auth::PersonIdentity},
     ui::{
+        countdown::Countdown,
         keys::Keys,
         live::Live,
         time::{Form, LocalTimes},
@@ -101,7 +102,7 @@ pub fn document(frame: Frame<'_>, nonce: &str, version: &str, content: impl Into
                 {footer(&frame)}
                 <svg class="sprite" aria-hidden="true" focusable="false" inner_html=parts::SPRITE></svg>
                 <LocalTimes />
-                {is_signed_in.then(|| view! { <Live /><Keys /> })}
+                {is_signed_in.then(|| view! { <Countdown /><Live /><Keys /> })}
                 <script type="module" nonce=nonce.to_owned() inner_html=loader></script>
             </body>
         </html>
