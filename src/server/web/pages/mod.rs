@@ -4,6 +4,7 @@
 //! post to routes of their own, which call the services that the API calls, and answer with a redirect; a refusal
 //! renders the page again with what was typed.
 
+mod bulk;
 pub mod error;
 pub mod parts;
 mod problems;
@@ -39,6 +40,7 @@ use render::Passer;
 pub fn routes(state: AppState) -> Router<AppState> {
     Router::new()
         .merge(queue::routes())
+        .merge(bulk::routes())
         .merge(sign_in::routes())
         .merge(setup::routes())
         .merge(problems::routes())

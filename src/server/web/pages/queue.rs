@@ -12,7 +12,7 @@ use super::{
 use crate::{
     model::{
         id::{OperationId, PersonId},
-        kind::Risk,
+        kind::{Risk, short_digests},
         operation::{
             Decision, Operation, State,
             rules::{next_lapse, state_at},
@@ -23,7 +23,7 @@ use crate::{
     },
     server::{
         service::{
-            desk::{self, Asked, Counted, Cursor, Lane, Queue, Row, Standing, Whose},
+            desk::{self, Asked, Counted, Cursor, Lane, Looks, Queue, Row, Standing, Whose},
             error::Result,
         },
         store::operation,
@@ -122,6 +122,7 @@ async fn show(visitor: Visitor, body::Query(given): body::Query<Given>) -> Resul
                     rows(&asked, &queue, now).into_any()
                 }}
             </div>
+            {hints()}
         }
     }))
 }
@@ -401,6 +402,12 @@ fn rows(asked: &Asked, queue: &Queue, now: Timestamp) -> impl IntoView + use<> {
                 })}
         </form>
         {(next.is_some() || first.is_some()).then(|| view! { <nav class="pages" aria-label="Pages">{first}{next}</nav> })}
+    }
+}
+
+/// The keys; unseen until the browser listens to them.
+fn hints() -> impl IntoView {
+    view! {
         <p class="keys" hidden>
             <span><kbd>"j"</kbd><kbd>"k"</kbd>" move"</span>
             <span><kbd>"Enter"</kbd>" open"</span>
@@ -459,7 +466,7 @@ fn row(row: &Row, lane: Lane, now: Timestamp) -> impl IntoView + use<> {
                         </a>
                         {flags(row, now)}
                     </div>
-                    <p class="row-effect">{parts::said(&p.consequence, Breaks::Escape)}</p>
+                    <p class="row-effect">{parts::said(&short_digests(&p.consequence), Breaks::Escape)}</p>
                 </div>
                 <div class="row-who">
                     <span>{parts::line(&row.agent)}</span>
@@ -476,17 +483,20 @@ fn row(row: &Row, lane: Lane, now: Timestamp) -> impl IntoView + use<> {
     }
 }
 
+/// What in the content may deceive.
+pub fn deceptions(looks: Looks) -> Vec<AnyView> {
+    let hidden = match looks.hidden {
+        0 => None,
+        1 => Some("1 hidden character".to_owned()),
+        n => Some(format!("{n} hidden characters")),
+    };
+    let look_alike = (looks.look_alikes > 0).then(|| "Look-alike name".to_owned());
+    [hidden, look_alike].into_iter().flatten().map(|words| parts::flag("heed", words).into_any()).collect()
+}
+
 /// At most two, the gravest first.
 fn flags(row: &Row, now: Timestamp) -> Vec<AnyView> {
-    let mut flags = Vec::new();
-    match row.looks.hidden {
-        0 => {}
-        1 => flags.push(parts::flag("heed", "1 hidden character".to_owned()).into_any()),
-        n => flags.push(parts::flag("heed", format!("{n} hidden characters")).into_any()),
-    }
-    if row.looks.look_alikes > 0 {
-        flags.push(parts::flag("heed", "Look-alike name".to_owned()).into_any());
-    }
+    let mut flags = deceptions(row.looks);
     if let Some((state, at)) = row.repeats {
         let words = match state {
             State::Pending => "also waiting since ",
@@ -495,7 +505,7 @@ fn flags(row: &Row, now: Timestamp) -> Vec<AnyView> {
         };
         let time = matches!(state, State::Pending | State::Unknown | State::NeedsReview)
             .then(|| parts::when(at, now, Form::Minute));
-        flags.push(view! { <span class="flag flag-same">"Same command, "{words}{time}</span> }.into_any());
+        flags.push(view! { <span class="flag flag-same"><span>"Same command, "{words}{time}</span></span> }.into_any());
     }
     if row.state == State::Pending {
         match row.standing {
@@ -517,7 +527,7 @@ async fn gone(visitor: Visitor, body::Path(id): body::Path<OperationId>) -> Resu
     let op = op.ok_or_else(|| Problem::new(Code::NotFound, "there is no such operation"))?;
     let now = visitor.now;
     let state = state_at(&op, now);
-    let (words, at) = ended(&op, state, &visitor.person);
+    let (words, at) = became(&op, now, &visitor.person);
     let p = &op.proposal;
     let view = view! {
         <li class="row row-gone" data-id=p.id.to_string() data-version=op.life.version>
@@ -537,8 +547,8 @@ async fn gone(visitor: Visitor, body::Path(id): body::Path<OperationId>) -> Resu
 }
 
 /// `approved by omar`, and when.
-fn ended(op: &Operation, state: State, reader: &PersonIdentity) -> (String, Timestamp) {
-    let life = &op.life;
+pub fn became(op: &Operation, now: Timestamp, reader: &PersonIdentity) -> (String, Timestamp) {
+    let (state, life) = (state_at(op, now), &op.life);
     let name = |by: &PersonId, name: &str| if by == reader.id() { "you".to_owned() } else { name.to_owned() };
     let last_vote = op.standing_votes().last();
     match (state, &life.ending, last_vote) {

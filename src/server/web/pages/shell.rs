@@ -90,8 +90,6 @@ pub fn document(frame: Frame<'_>, nonce: &str, version: &str, content: impl Into
                 <title>{title}</title>
                 <link rel="icon" href="/favicon.svg" type="image/svg+xml" />
                 <link rel="stylesheet" href=format!("/pkg/counterfoil.css?v={version}") />
-                <link rel="modulepreload" href=script nonce=nonce.to_owned() />
-                <link rel="preload" href=wasm r#as="fetch" r#type="application/wasm" crossorigin="anonymous" />
             </head>
             <body>
                 <a class="skip" href="#main">"Skip to the content"</a>
@@ -110,10 +108,10 @@ pub fn document(frame: Frame<'_>, nonce: &str, version: &str, content: impl Into
 }
 
 /// Wakes the islands, and tells how far the server's clock is ahead. `data-live` is set once their effects have run.
-const LOADER: &str = r#"import start, * as islands from "SCRIPT";
-const page = document.documentElement, [visit] = performance.getEntriesByType("navigation");
+const LOADER: &str = r#"const page = document.documentElement, [visit] = performance.getEntriesByType("navigation");
 page.dataset.ahead = Math.round(page.dataset.now - performance.timeOrigin - (visit?.responseStart ?? 0));
-await start({ module_or_path: "WASM" });
+const wasm = fetch("WASM"), islands = await import("SCRIPT");
+await islands.default({ module_or_path: wasm });
 islands.hydrate();
 for (const island of document.querySelectorAll("leptos-island")) islands[island.dataset.component](island);
 setTimeout(() => page.dataset.live = "");"#;
