@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod demo;
 pub mod faults;
 pub mod ids;
 pub mod service;

@@ -33,7 +33,7 @@ fn not_ready(address: SocketAddr, why: &str) -> Failure {
 }
 
 /// Where a server that listens on every address is reached from here.
-fn reachable(listen: SocketAddr) -> SocketAddr {
+pub fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

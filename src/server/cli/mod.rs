@@ -2,6 +2,8 @@
 
 mod agent;
 mod audit;
+mod backup;
+mod demo;
 mod executor;
 mod healthcheck;
 mod kind;
@@ -9,7 +11,7 @@ mod migrate;
 mod serve;
 mod user;
 
-use std::{fmt, io, io::Write, process::ExitCode};
+use std::{fmt, io, io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
@@ -49,6 +51,12 @@ enum Word {
     /// The audit log: export, checkpoints, verification
     #[command(subcommand)]
     Audit(audit::Word),
+    /// Copy the database to a new file, beside a running desk or without one
+    Backup { file: PathBuf },
+    /// Put a backup in the place of a database that is not there
+    Restore { file: PathBuf },
+    /// Run the desk on a fresh database, with simulated agents at work
+    Demo,
     /// Ask the running desk whether it is ready
     Healthcheck,
 }
@@ -81,6 +89,9 @@ async fn run(word: Word) -> Result<ExitCode> {
         Word::Agent(word) => word.run(config).await,
         Word::Executor(word) => word.run(config).await,
         Word::Kind(word) => word.run(config).await,
+        Word::Backup { file } => backup::run(config, &file).await,
+        Word::Restore { file } => backup::restore(config, &file).await,
+        Word::Demo => demo::run(config).await,
         Word::Healthcheck => healthcheck::run(config).await,
     }
     .map(|()| ExitCode::SUCCESS)

@@ -18,12 +18,20 @@ use tracing_subscriber::EnvFilter;
 use super::{Failure, Result, desk, say};
 use crate::server::{
     config::{Config, Database},
-    service::{account, audit},
+    service::{Desk, account, audit},
     web::{self, state::AppState},
     worker,
 };
 
 pub async fn run(config: Config) -> Result<()> {
+    run_after(config, async |_, _| Ok(())).await
+}
+
+/// Runs the desk after `prepare`, which sees it before anybody else does, with the word that ends it.
+pub async fn run_after(
+    config: Config,
+    prepare: impl AsyncFnOnce(&Desk, &CancellationToken) -> Result<()>,
+) -> Result<()> {
     log();
     site_is_there()?;
     // Held until the process ends; the system lets go of it even after a kill.
@@ -39,11 +47,12 @@ pub async fn run(config: Config) -> Result<()> {
     })?;
     let patience = config.shutdown;
     let desk = desk(config).await?;
+    let stop = CancellationToken::new();
+    prepare(&desk, &stop).await?;
     if let Some(url) = account::begin_setup(&desk).await? {
         say(&format!("Set up: {url}"));
     }
     desk.signer().await?;
-    let stop = CancellationToken::new();
     tokio::spawn(desk.signals.clone().run(desk.store.clone(), stop.clone()));
     worker::start(&desk, &stop);
     let router = web::router(AppState { desk: desk.clone(), stop: stop.clone() });
@@ -96,7 +105,7 @@ fn log() {
 }
 
 /// Takes the lock beside the database: two servers on one SQLite file would each be missing the other's news.
-fn only_server(database: &Path) -> Result<File> {
+pub fn only_server(database: &Path) -> Result<File> {
     let mut path = database.as_os_str().to_owned();
     path.push(".lock");
     let path = Path::new(&path);

@@ -7,18 +7,20 @@ use std::{
     sync::Arc,
 };
 
-use futures::stream::{self, Stream};
+use futures::stream::{self, Stream, StreamExt};
 
 use super::{
     By, Desk,
+    account::Administrator,
     error::{Error, Result},
 };
 use crate::{
     model::{
-        audit::{Entry, Event, SigningKey, verify::closing_line},
+        audit::{Entry, Event, SigningKey, Verdict, Verifier, verify::closing_line},
         id::OperationId,
     },
     server::{
+        config::Config,
         ids,
         store::{
             self,
@@ -45,12 +47,13 @@ impl Desk {
     }
 }
 
-fn key_path(desk: &Desk) -> PathBuf {
-    desk.config.audit_key_file.clone().unwrap_or_else(|| desk.config.data_dir.join("audit.key"))
+/// The file of the key that signs this log.
+pub fn key_path(config: &Config) -> PathBuf {
+    config.audit_key_file.clone().unwrap_or_else(|| config.data_dir.join("audit.key"))
 }
 
 async fn open_key(desk: &Desk) -> Result<SigningKey> {
-    let path = key_path(desk);
+    let path = key_path(&desk.config);
     let key = match std::fs::read_to_string(&path) {
         Ok(text) => SigningKey::parse(text.trim()).map_err(|error| in_file(&path, error))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => make_key(desk, &path)?,
@@ -156,7 +159,36 @@ pub async fn is_due(desk: &Desk) -> Result<bool> {
 /// # Errors
 /// The key or the database is not to be had; in the middle of it, the chunks end with an error.
 pub async fn export(desk: &Desk) -> Result<impl Stream<Item = Result<String>> + Send + 'static> {
-    let key = desk.signer().await?;
+    export_under(desk, desk.signer().await?).await
+}
+
+/// What the database holds, checked as an export is. A key of this moment signs it: that the log is whole, not whose it
+/// is.
+///
+/// # Errors
+/// The database is not to be had.
+pub async fn check(desk: &Desk) -> Result<Verdict> {
+    let key = SigningKey::from_seed("counterfoil/check", &ids::random()).map_err(Error::internal)?;
+    let mut verifier = Verifier::new(&key.verifier().to_string(), &[""; 0]).map_err(Error::internal)?;
+    let mut chunks = std::pin::pin!(export_under(desk, &key).await?);
+    while let Some(chunk) = chunks.next().await {
+        verifier.push(chunk?.as_bytes());
+    }
+    Ok(verifier.finish())
+}
+
+/// Puts on record that this database was restored from a backup of `size` records: whoever holds a longer checkpoint
+/// learns why the log no longer reaches it.
+///
+/// # Errors
+/// The database is not to be had.
+pub async fn record_restored(desk: &Desk, admin: &Administrator, size: u64) -> Result<()> {
+    let reason = Some(format!("from a backup of {size} records"));
+    let entry = Entry { reason, ..admin.by().entry(Event::AdminRestored) };
+    desk.commit(move |tx| Box::pin(async move { tx.audit(&entry).await.map(|_| Ok(())) })).await
+}
+
+async fn export_under(desk: &Desk, key: &SigningKey) -> Result<impl Stream<Item = Result<String>> + Send + use<>> {
     let head = log::head(&mut desk.store.read().await?).await?;
     let size = head.size();
     let closing = format!("{}\n", closing_line(&key.sign(size, head.root())));

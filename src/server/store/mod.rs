@@ -3,6 +3,7 @@
 //! All writes go through [`committer`]; reads take a connection from [`Store::read`].
 
 pub mod agent;
+pub mod backup;
 pub mod catalogue;
 pub mod committer;
 pub mod conflict;

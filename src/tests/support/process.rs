@@ -78,7 +78,12 @@ impl Place {
 
     /// Starts the server and waits until it is ready.
     pub async fn serve(&self) -> Server {
-        let server = self.spawn();
+        self.start("serve").await
+    }
+
+    /// Starts the server by another word, and waits until it is ready.
+    pub async fn start(&self, word: &str) -> Server {
+        let server = self.spawn(word);
         let start = Instant::now();
         while !self.client.get(format!("{}/readyz", self.url)).send().await.is_ok_and(|reply| reply.status() == 200) {
             assert!(start.elapsed() < PATIENCE, "the server is not ready");
@@ -87,10 +92,9 @@ impl Place {
         server
     }
 
-    /// Starts the server and does not wait.
-    pub fn spawn(&self) -> Server {
+    fn spawn(&self, word: &str) -> Server {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.folder().join("server.log")).unwrap();
-        Server(self.command(&["serve"]).stderr(log).spawn().unwrap())
+        Server(self.command(&[word]).stderr(log).spawn().unwrap())
     }
 
     /// What the server has logged so far.
@@ -104,7 +108,12 @@ impl Place {
             &["user", "add", name, "--role", role, "--group", group, "--password-stdin"],
             &format!("{PASSWORD}\n"),
         );
-        let body = json!({"name": name, "password": PASSWORD});
+        self.sign_in(name, PASSWORD).await
+    }
+
+    /// Signs somebody in; their cookie.
+    pub async fn sign_in(&self, name: &str, password: &str) -> String {
+        let body = json!({"name": name, "password": password});
         let reply = self.client.post(format!("{}/api/v1/session", self.url)).header("origin", &self.url).json(&body);
         let reply = reply.send().await.unwrap();
         assert_eq!(reply.status(), 200);
