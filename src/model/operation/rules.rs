@@ -735,6 +735,7 @@ pub fn sent(op: &Operation, claimed: &ClaimRef, fingerprint: &str, facts: &Stand
 
 /// What a claimant's report came to.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one is made for each report, and taken apart at once")]
 pub enum Reported {
     Done(Done),
     /// Too late to change the state: keep it as evidence and answer with the problem.

@@ -17,6 +17,9 @@ use crate::model::{
     problem::{Code, Problem, RetryMode},
 };
 
+/// Whether something changed, or why not.
+type Reply = Result<bool, Problem>;
+
 const APPROVAL_S: i64 = 900;
 const EXECUTION_S: i64 = 600;
 const RETRY_S: i64 = 3600;
@@ -275,7 +278,7 @@ impl Trial {
     }
 
     /// Whether it changed anything.
-    fn done(&mut self, result: std::result::Result<Done, Problem>) -> std::result::Result<bool, Problem> {
+    fn done(&mut self, result: Result<Done, Problem>) -> Reply {
         match result? {
             Done::Already => Ok(false),
             Done::Step(step) => {
@@ -289,42 +292,42 @@ impl Trial {
         }
     }
 
-    fn reported(&mut self, result: std::result::Result<Reported, Problem>) -> std::result::Result<bool, Problem> {
+    fn reported(&mut self, result: Result<Reported, Problem>) -> Reply {
         match result? {
             Reported::Done(done) => self.done(Ok(done)),
             Reported::Late(problem) => Err(problem),
         }
     }
 
-    fn cast(&mut self, ballot: &Ballot) -> std::result::Result<bool, Problem> {
+    fn cast(&mut self, ballot: &Ballot) -> Reply {
         let result = vote(&self.op, ballot, "digest", &people(APPROVERS), self.now);
         self.done(result)
     }
 
-    fn approve(&mut self, by: u128) -> std::result::Result<bool, Problem> {
+    fn approve(&mut self, by: u128) -> Reply {
         self.cast(&ballot(by, Decision::Approve, &self.op))
     }
 
-    fn reject(&mut self, by: u128) -> std::result::Result<bool, Problem> {
+    fn reject(&mut self, by: u128) -> Reply {
         self.cast(&ballot(by, Decision::Reject, &self.op))
     }
 
-    fn withdraw(&mut self, whose: &[u128]) -> std::result::Result<bool, Problem> {
+    fn withdraw(&mut self, whose: &[u128]) -> Reply {
         let whose = people(whose.iter().copied());
         let result = withdraw(&self.op, &whose, Actor::human(&whose[0]), self.now).map(Done::Step);
         self.done(result)
     }
 
-    fn claim(&mut self, by: u128) -> std::result::Result<bool, Problem> {
+    fn claim(&mut self, by: u128) -> Reply {
         self.claim_with(by, Standing::default())
     }
 
-    fn claim_with(&mut self, by: u128, standing: Standing) -> std::result::Result<bool, Problem> {
+    fn claim_with(&mut self, by: u128, standing: Standing) -> Reply {
         let fingerprint = self.op.proposal.fingerprint.to_string();
         self.claim_quoting(by, &fingerprint, standing)
     }
 
-    fn claim_quoting(&mut self, by: u128, fingerprint: &str, standing: Standing) -> std::result::Result<bool, Problem> {
+    fn claim_quoting(&mut self, by: u128, fingerprint: &str, standing: Standing) -> Reply {
         let id = ClaimId::from_parts(0, self.claims.len() as u128 + 1);
         let facts = ClaimFacts { claim: id.clone(), by: worker(by), ttl_s: CLAIM_S, standing };
         let result = claim(&self.op, fingerprint, facts, self.now);
@@ -342,46 +345,41 @@ impl Trial {
         self.claims.get(number).cloned().unwrap_or(foreign)
     }
 
-    fn send(&mut self, claim: usize) -> std::result::Result<bool, Problem> {
+    fn send(&mut self, claim: usize) -> Reply {
         self.send_with(claim, Standing::default())
     }
 
-    fn send_with(&mut self, claim: usize, standing: Standing) -> std::result::Result<bool, Problem> {
+    fn send_with(&mut self, claim: usize, standing: Standing) -> Reply {
         let fingerprint = self.op.proposal.fingerprint.to_string();
         self.send_quoting(claim, &fingerprint, standing)
     }
 
-    fn send_quoting(
-        &mut self,
-        claim: usize,
-        fingerprint: &str,
-        standing: Standing,
-    ) -> std::result::Result<bool, Problem> {
+    fn send_quoting(&mut self, claim: usize, fingerprint: &str, standing: Standing) -> Reply {
         let result = sent(&self.op, &self.claim_ref(claim), fingerprint, &standing, self.now);
         self.done(result)
     }
 
-    fn accept(&mut self, claim: usize) -> std::result::Result<bool, Problem> {
+    fn accept(&mut self, claim: usize) -> Reply {
         let result = accepted(&self.op, &self.claim_ref(claim), "TCK-1", self.now);
         self.reported(result)
     }
 
-    fn beat(&mut self, claim: usize) -> std::result::Result<bool, Problem> {
+    fn beat(&mut self, claim: usize) -> Reply {
         let result = heartbeat(&self.op, &self.claim_ref(claim), CLAIM_S, self.now);
         self.done(result)
     }
 
-    fn report(&mut self, claim: usize, status: OutcomeStatus) -> std::result::Result<bool, Problem> {
+    fn report(&mut self, claim: usize, status: OutcomeStatus) -> Reply {
         let result = report(&self.op, &self.claim_ref(claim), &answer(status), self.now);
         self.reported(result)
     }
 
-    fn cancel(&mut self) -> std::result::Result<bool, Problem> {
+    fn cancel(&mut self) -> Reply {
         let result = cancel(&self.op, Actor::human(&person(OWNER)), None, "no longer needed", self.now);
         self.done(result)
     }
 
-    fn supersede(&mut self) -> std::result::Result<bool, Problem> {
+    fn supersede(&mut self) -> Reply {
         let by = OperationId::from_parts(0, 2);
         let result = supersede(&self.op, &by, Actor::run(&self.op.proposal.run), self.now);
         self.done(result)
@@ -391,7 +389,7 @@ impl Trial {
         stale(&self.op, self.now).map(|step| self.store(step)).is_some()
     }
 
-    fn review(&mut self) -> std::result::Result<bool, Problem> {
+    fn review(&mut self) -> Reply {
         let result = open_review(&self.op, case(), Actor::human(&person(1)), self.now).map(Done::Step);
         self.done(result)
     }
@@ -400,7 +398,7 @@ impl Trial {
         dispute(&self.op, case(), Actor::human(&person(1)), self.now).map(|step| self.store(step)).is_some()
     }
 
-    fn resolve(&mut self, by: u128, found: ResolutionFinding) -> std::result::Result<bool, Problem> {
+    fn resolve(&mut self, by: u128, found: ResolutionFinding) -> Reply {
         self.done(resolve(&self.op, finding(by, found), self.now))
     }
 
@@ -410,7 +408,7 @@ impl Trial {
 }
 
 #[track_caller]
-fn refused(result: std::result::Result<bool, Problem>, code: Code) -> Problem {
+fn refused(result: Reply, code: Code) -> Problem {
     let problem = result.expect_err("expected a refusal");
     assert_eq!(problem.code, code, "{problem}");
     problem
@@ -639,7 +637,7 @@ fn at_the_approval_deadline_it_is_too_late_to_decide() {
     assert_eq!(trial.approve(1), Ok(true));
     trial.now = START.plus_seconds(APPROVAL_S);
     let before = trial.op.clone();
-    let attempts: [fn(&mut Trial) -> std::result::Result<bool, Problem>; 7] = [
+    let attempts: [fn(&mut Trial) -> Reply; 7] = [
         |trial| trial.approve(1),
         |trial| trial.approve(2),
         |trial| trial.reject(2),

@@ -124,7 +124,7 @@ fn command() -> impl Strategy<Value = Command> {
 }
 
 /// Whether something changed, or the code of the refusal.
-type Answer = std::result::Result<bool, Code>;
+type Answer = Result<bool, Code>;
 
 #[derive(Debug, Clone, Copy)]
 struct Held {
@@ -390,7 +390,7 @@ impl Model {
     }
 
     /// The current claim, if that is the one meant.
-    fn mine(&self, claim: usize) -> std::result::Result<Held, Code> {
+    fn mine(&self, claim: usize) -> Result<Held, Code> {
         match self.held {
             Some(held) if held.number == claim => Ok(held),
             Some(_) if claim < self.claims => Err(Code::StaleFence),
@@ -522,7 +522,7 @@ impl Trial {
         }
     }
 
-    fn run(&mut self, command: Command) -> std::result::Result<bool, Problem> {
+    fn run(&mut self, command: Command) -> Reply {
         let fingerprint = |quote| match quote {
             Quote::Right => self.op.proposal.fingerprint.to_string(),
             Quote::Wrong => OTHER.to_owned(),
