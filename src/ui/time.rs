@@ -31,9 +31,9 @@ pub fn left(ms: i64) -> String {
 /// The class that goes with [`left`].
 pub fn left_class(ms: i64) -> &'static str {
     match ms {
-        ..=0 => "left left-over",
-        ..LAST_MS => "left left-last",
-        ..SOON_MS => "left left-soon",
+        ms if ms <= 0 => "left left-over",
+        ms if ms < LAST_MS => "left left-last",
+        ms if ms < SOON_MS => "left left-soon",
         _ => "left",
     }
 }

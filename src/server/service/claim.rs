@@ -34,6 +34,7 @@ use crate::{
 
 /// Whoever may carry operations out.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "one lives for one request; a box would only move it")]
 pub enum Worker {
     Run(RunIdentity),
     Executor(ExecutorIdentity),

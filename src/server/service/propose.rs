@@ -198,7 +198,7 @@ async fn try_propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: New
     };
     let valid = Valid { kind, command, business_key: checked.business_key, amount: checked.amount, body, headers };
     let (desk_in, run_in) = (desk.clone(), run.clone());
-    Ok(desk.store.commit(move |tx| Box::pin(async move { decide(&desk_in, tx, &run_in, valid).await })).await??)
+    desk.store.commit(move |tx| Box::pin(async move { decide(&desk_in, tx, &run_in, valid).await })).await?
 }
 
 fn check_body(body: &NewOperation) -> std::result::Result<(), Problem> {

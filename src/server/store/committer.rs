@@ -277,8 +277,8 @@ impl Committer {
         fn nothing(_: &mut Tx) -> BoxFuture<'_, Result<()>> {
             futures::future::ok(()).boxed()
         }
-        let last: Pending<(), fn(&mut Tx) -> BoxFuture<'_, Result<()>>> =
-            Pending { command: Some(nothing), result: None, reply };
+        type Nothing = fn(&mut Tx) -> BoxFuture<'_, Result<()>>;
+        let last: Pending<(), Nothing> = Pending { command: Some(nothing), result: None, reply };
         if self.queue.send(Box::new(last)).await.is_ok() {
             drop(done.await);
         }

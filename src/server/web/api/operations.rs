@@ -148,7 +148,7 @@ fn with_etag(op: &Operation, body: Value) -> Response {
     ([(ETAG, etag::of(op.life.version))], Json(body)).into_response()
 }
 
-fn lines<'a>(headers: &'a HeaderMap, name: impl axum::http::header::AsHeaderName) -> impl Iterator<Item = &'a [u8]> {
+fn lines(headers: &HeaderMap, name: impl axum::http::header::AsHeaderName) -> impl Iterator<Item = &[u8]> {
     headers.get_all(name).iter().map(|value| value.as_bytes())
 }
 

@@ -327,8 +327,8 @@ struct Group<'a> {
 fn groups<'a>(lane: Lane, rows: &'a [Row], now: Timestamp) -> Vec<Group<'a>> {
     let title = |row: &Row| match (lane, row.deadline) {
         (Lane::Review | Lane::Approved, Some(until)) => match until - now {
-            ..SOON_MS => "Under 5 minutes",
-            ..CALM_MS => "Under 15 minutes",
+            ms if ms < SOON_MS => "Under 5 minutes",
+            ms if ms < CALM_MS => "Under 15 minutes",
             _ => "Later",
         },
         _ => "",
@@ -356,7 +356,7 @@ fn rows(asked: &Asked, queue: &Queue, now: Timestamp) -> impl IntoView + use<> {
             view! { {head}<ol>{rows}</ol> }
         })
         .collect();
-    let may_pick = queue.rows.iter().any(|row| may_pick(row));
+    let may_pick = queue.rows.iter().any(may_pick);
     let next = queue.next.as_ref().map(|cursor| {
         let next = Asked { after: Some(cursor.clone()), ..asked.clone() };
         view! { <a class="btn btn-small" rel="next" href=next.address()>"Next page"</a> }
