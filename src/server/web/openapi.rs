@@ -8,7 +8,6 @@ use utoipa::{
         security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
     },
 };
-use utoipa_axum::router::OpenApiRouter;
 
 use super::state::AppState;
 
@@ -37,11 +36,6 @@ struct RetryDocument {
     mode: String,
     /// Seconds to wait first.
     after_s: Option<i64>,
-}
-
-/// The router with its description under `prefix`.
-pub fn under(prefix: &str, router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().nest(prefix, router)
 }
 
 /// Adds what holds for every route: who may call, and how it refuses.

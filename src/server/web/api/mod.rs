@@ -36,8 +36,11 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
         .merge(runs::routes())
         .merge(session::routes())
         .merge(settings::routes());
-    let (router, description) = openapi::under("/api/v1", described).split_for_parts();
-    (router.fallback(unknown_route).method_not_allowed_fallback(wrong_method), openapi::finish(description))
+    let (router, description) = described.split_for_parts();
+    // Inside the nest: the desk's pages have fallbacks of their own.
+    let router = router.fallback(unknown_route).method_not_allowed_fallback(wrong_method);
+    let description = OpenApi::default().nest("/api/v1", description);
+    (Router::new().nest("/api/v1", router), openapi::finish(description))
 }
 
 /// Strangers are not told which addresses exist.
