@@ -45,7 +45,7 @@ lint: end2end/node_modules/.stamp | $(SITE)
 	cargo fmt --check
 	.ci/rules
 	cargo clippy --quiet $(SERVER) --all-targets -- -D warnings
-	cargo clippy --quiet --lib --bin verifier $(BROWSER) -- -D warnings
+	cargo clippy --quiet --lib --bins $(BROWSER) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet $(SERVER) --no-deps --lib
 	cd end2end && npx --no-install tsc --noEmit
 
@@ -86,7 +86,7 @@ help:
 
 # The browser half ---------------------------------------------------------------------------------------------------
 
-WASM := $(BUILD)/wasm32-unknown-unknown/wasm-release/counterfoil.wasm
+WASM := $(BUILD)/wasm32-unknown-unknown/wasm-release
 PUBLIC := $(shell find public -type f)
 
 # The glue and its generator must be of one version; Cargo.toml names it.
@@ -98,24 +98,20 @@ target/tools/wasm-bindgen-$(BINDGEN_VERSION)/bin/wasm-bindgen:
 	@.ci/need rust
 	env -u CARGO_TARGET_DIR cargo install --quiet wasm-bindgen-cli --version $(BINDGEN_VERSION) --root target/tools/wasm-bindgen-$(BINDGEN_VERSION)
 
-# What only the audit page loads.
-VERIFIER := $(BUILD)/wasm32-unknown-unknown/wasm-release/verifier.wasm
-
-# Cargo decides whether anything changed, and leaves the file's time alone when nothing did. Beside an rlib a cdylib is
-# not optimised at link time, so it is built alone: that takes a sixth off the page.
-$(WASM): FORCE
+# Two programs of one build: what every page loads, and what only the audit page does. Cargo decides whether anything
+# changed, and leaves the files' times alone when nothing did.
+$(WASM)/browser.wasm: FORCE
 	@.ci/need wasm-target
-	cargo rustc --quiet --lib --crate-type cdylib $(BROWSER) --profile wasm-release
+	cargo build --quiet --bins $(BROWSER) --profile wasm-release
+$(WASM)/verifier.wasm: $(WASM)/browser.wasm ;
 
-$(VERIFIER): FORCE
-	@.ci/need wasm-target
-	cargo build --quiet --bin verifier $(BROWSER) --profile wasm-release
+GLUE := --target web --no-typescript --remove-name-section --remove-producers-section --out-dir $(SITE)/pkg
 
 # The page asks for counterfoil.wasm, because LEPTOS_OUTPUT_NAME is set when the server is compiled.
-$(SITE_STAMP): $(WASM) $(VERIFIER) style/main.css $(PUBLIC) Makefile | $(BINDGEN)
+$(SITE_STAMP): $(WASM)/browser.wasm $(WASM)/verifier.wasm style/main.css $(PUBLIC) Makefile | $(BINDGEN)
 	@rm -rf $(SITE) && mkdir -p $(SITE)/pkg
-	for wasm in $(WASM) $(VERIFIER); do \
-		$(BINDGEN) --target web --no-typescript --remove-name-section --remove-producers-section --out-dir $(SITE)/pkg $$wasm; done
+	$(BINDGEN) $(GLUE) --out-name counterfoil $(WASM)/browser.wasm
+	$(BINDGEN) $(GLUE) --out-name verifier $(WASM)/verifier.wasm
 	mv $(SITE)/pkg/counterfoil_bg.wasm $(SITE)/pkg/counterfoil.wasm
 	sed -i.bak 's/counterfoil_bg\.wasm/counterfoil.wasm/g' $(SITE)/pkg/counterfoil.js && rm $(SITE)/pkg/counterfoil.js.bak
 	echo '__wbg_init();' >> $(SITE)/pkg/verifier.js
