@@ -136,13 +136,11 @@ pub struct Review {
     pub groups: Vec<String>,
     /// The target's version as known now.
     pub current_version: Option<i64>,
-    /// What is on the target now, where it is held or reported here.
+    /// What is on the target now, where it is held or reported here and the write was planned on it.
     #[schema(value_type = Option<Object>)]
     pub current: Option<Value>,
-    /// Open operations with the same command, oldest first.
+    /// Operations with the same command that are open or may have been applied, oldest first.
     pub duplicates: Vec<Duplicate>,
-    /// Other open operations on the same target, oldest first.
-    pub same_target: Vec<Duplicate>,
     /// Conflicts recorded for this operation.
     pub conflicts: Vec<String>,
     /// What the provider promises about a lost answer, in a sentence.

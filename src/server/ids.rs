@@ -1,13 +1,27 @@
 //! Fresh identifiers and secrets.
 
+use std::sync::{Mutex, PoisonError};
+
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::model::{audit::Hash, id::Id, time::Timestamp};
 
-/// A fresh identifier, ordered by `now`.
+/// A fresh identifier, ordered by `now`; those that a process makes within one millisecond follow each other as well.
 pub fn new<T: Id>(now: Timestamp) -> T {
-    T::from_parts(now.as_millis().max(0) as u64, u128::from_le_bytes(random()))
+    static LAST: Mutex<(u64, u128)> = Mutex::new((0, 0));
+    let ms = now.as_millis().max(0) as u64;
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    // The step is random too: one identifier does not give away the next.
+    let tail = match *last {
+        (at, tail) if at == ms => tail + 1 + u128::from(u64::from_le_bytes(random())),
+        _ => u128::from_le_bytes(random()) >> (128 - ROOM),
+    };
+    *last = (ms, tail);
+    T::from_parts(ms, tail)
 }
+
+/// Bits of the tail that an identifier starts with, of 80: the rest is room for more within the millisecond.
+const ROOM: u32 = 79;
 
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];

@@ -1,15 +1,20 @@
 //! Integration tests; the modules mirror `server::service`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod audit;
 mod backup;
 mod catalogue;
+mod claim;
 mod command_line;
 mod crash;
+mod decide;
 mod demo;
 mod lifecycle;
 mod openapi;
 mod people;
+mod propose;
 mod races;
+mod report;
 mod runs;
 mod security;
 mod support;

@@ -12,18 +12,18 @@ use super::{
 use crate::{
     model::{
         approval::{Role, Voter, may_vote},
-        audit::Event,
+        audit::{Entry, Event},
         fingerprint::Fingerprint,
         id::{OperationId, PersonId},
         operation::{
-            Decision, Operation, ReasonCode, Vote,
+            Decision, Operation, ReasonCode, State, Vote,
             rules::{self, Ballot, Done},
         },
         problem::{Code, Problem},
     },
     server::{
         store::{self, Tx, operation},
-        web::auth::PersonIdentity,
+        web::auth::{PersonIdentity, Principal},
     },
 };
 
@@ -151,7 +151,36 @@ pub(super) async fn carry_out(
     }
 }
 
-/// Withdraws the person's own vote; an operator without one withdraws every standing approval.
+/// Puts on record that a program tried to decide; `id` names the operation, where the request did.
+pub async fn refuse_program(desk: &Desk, program: &Principal, id: Option<OperationId>, problem: &Problem) {
+    // What is refused must not fill the log.
+    if program.agent().is_some_and(|agent| desk.refusals.take(agent, desk.now()).is_err()) {
+        return;
+    }
+    let (by, problem) = (program.by(), problem.clone());
+    let recorded = desk.commit(move |tx| {
+        Box::pin(async move {
+            let op = match &id {
+                Some(id) => operation::find(tx, id).await?,
+                None => None,
+            };
+            match op {
+                Some(op) => record_refusal(tx, &by, &op, Event::ApprovalRefused, &problem).await?,
+                None => {
+                    let status = Some(problem.code.as_str());
+                    tx.audit(&Entry { status, ..by.entry(Event::ApprovalRefused) }).await?;
+                }
+            }
+            Ok(Ok(()))
+        })
+    });
+    if let Err(error) = recorded.await {
+        tracing::warn!(%error, "a refused decision is not on record");
+    }
+}
+
+/// Withdraws the person's own vote, a rejection only while others still decide; an operator without a vote of their own
+/// withdraws every standing approval.
 ///
 /// # Errors
 /// `approval_spent`, `approval_expired`, `invalid_state`, `not_eligible`.
@@ -175,12 +204,12 @@ pub async fn withdraw(desk: &Desk, person: &PersonIdentity, id: &OperationId) ->
 }
 
 fn whose_votes(op: &Operation, voter: &Voter) -> std::result::Result<Vec<PersonId>, Problem> {
-    let approvals = || op.standing_votes().filter(|vote| vote.decision == Decision::Approve);
-    if approvals().any(|vote| vote.by == voter.id) {
+    let counts = |vote: &&Vote| op.life.state == State::Pending || vote.decision == Decision::Approve;
+    if op.standing_votes().filter(counts).any(|vote| vote.by == voter.id) {
         return Ok(vec![voter.id.clone()]);
     }
     match voter.role {
-        Role::Operator | Role::Admin => Ok(approvals().map(|vote| vote.by.clone()).collect()),
+        Role::Operator | Role::Admin => Ok(op.standing_approvals().map(|vote| vote.by.clone()).collect()),
         _ => Err(Problem::new(Code::NotEligible, "You have no standing vote here to withdraw")),
     }
 }
@@ -235,13 +264,21 @@ pub async fn bulk(desk: &Desk, person: &PersonIdentity, items: Vec<BulkItem>) ->
     futures::future::try_join_all(decided).await
 }
 
+async fn not_bulk(desk: &Desk, person: &PersonIdentity, op: Operation) -> Result<Problem> {
+    let problem = Problem::new(Code::NotBulk, "High and critical operations are decided one at a time");
+    let (by, refused) = (person.by(), problem.clone());
+    desk.commit(move |tx| {
+        Box::pin(async move { record_refusal(tx, &by, &op, Event::ApprovalRefused, &refused).await.map(Ok) })
+    })
+    .await?;
+    Ok(problem)
+}
+
 async fn one_of_bulk(desk: &Desk, person: &PersonIdentity, item: BulkItem) -> Result<BulkResult> {
     let id = item.id;
     let found = operation::find(&mut desk.store.read().await?, &id).await?;
     let result = match found {
-        Some(op) if op.proposal.risk.needs_care() => {
-            Err(Problem::new(Code::NotBulk, "High and critical operations are decided one at a time").into())
-        }
+        Some(op) if op.proposal.risk.needs_care() => Err(not_bulk(desk, person, op).await?.into()),
         _ => {
             let request = VoteRequest {
                 decision: item.decision,

@@ -382,7 +382,7 @@ async fn may_propose(
     if live != Some(run::RunStatus::Live) {
         return Ok(Err(Problem::new(Code::RunStopped, "The run has stopped or expired; start another one")));
     }
-    if operation::count_open(tx, run.agent()).await? >= desk.config.open_operations_per_agent {
+    if operation::count_open(tx, run.agent(), now).await? >= desk.config.open_operations_per_agent {
         return Ok(Err(Problem::new(
             Code::OpenOperationsLimit,
             format!(
@@ -506,7 +506,8 @@ async fn content_refusal(tx: &mut Tx, valid: &Valid, existing: Option<&Operation
     Ok(None)
 }
 
-/// The open and succeeded refunds of an order stay within what was captured, as far as that is known here.
+/// The open and succeeded refunds of an order stay within what was captured in their currency, if any capture of the
+/// order is known here.
 async fn refunds_within_captured(tx: &mut Tx, valid: &Valid) -> store::Result<Option<Problem>> {
     let target = valid.command.target.as_str();
     let now = tx.now();
@@ -515,13 +516,12 @@ async fn refunds_within_captured(tx: &mut Tx, valid: &Valid) -> store::Result<Op
         let params = document::params(op);
         (params["currency"] == amount.currency.code()).then(|| params["amount_minor"].as_i64().unwrap_or(0))
     };
-    let captures = operation::counting(tx, "payment.capture", target).await?;
-    let captured: Vec<i64> =
-        captures.iter().filter(|op| op.life.state == State::Succeeded).filter_map(same_currency).collect();
-    if captured.is_empty() {
+    let mut captures = operation::counting(tx, "payment.capture", target).await?;
+    captures.retain(|op| op.life.state == State::Succeeded);
+    if captures.is_empty() {
         return Ok(None);
     }
-    let captured: i64 = captured.iter().sum();
+    let captured: i64 = captures.iter().filter_map(same_currency).sum();
     let refunds = operation::counting(tx, valid.kind.kind.name.as_str(), target).await?;
     let counted = refunds.iter().filter(|op| {
         let state = rules::state_at(op, now);
@@ -603,7 +603,8 @@ fn proposed_entry(run: &RunIdentity, op: &Operation, key: &str, salt: &str) -> E
     }
 }
 
-/// The oldest open operation of the agent with the same command: agents re-plan with new keys after timeouts.
+/// The oldest operation of the agent with the same command that is open or may have been applied: agents re-plan with
+/// new keys after timeouts.
 async fn duplicate(
     tx: &mut Tx,
     run: &RunIdentity,
@@ -612,8 +613,9 @@ async fn duplicate(
 ) -> store::Result<Option<OperationId>> {
     let now = tx.now();
     let same = operation::same_command(tx, run.agent(), fingerprint).await?;
-    let open = same.into_iter().find(|op| !rules::state_at(op, now).is_terminal() && Some(op.id()) != superseded);
-    Ok(open.map(|op| op.id().clone()))
+    let counts = |op: &Operation| !rules::state_at(op, now).is_terminal() || op.possibly_applied();
+    let oldest = same.into_iter().find(|op| counts(op) && Some(op.id()) != superseded);
+    Ok(oldest.map(|op| op.id().clone()))
 }
 
 async fn compose(

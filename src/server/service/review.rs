@@ -31,20 +31,18 @@ pub async fn get(desk: &Desk, person: &PersonIdentity, id: &OperationId) -> Resu
     Ok((op, review))
 }
 
-/// The document for `op`. It says nothing that changes by time alone, or a digest would never be met again.
+/// The document for `op`. It says nothing that changes by time alone or with each step of its neighbours, or a digest
+/// would never be met again.
 pub async fn of(conn: &mut Conn, op: &Operation) -> store::Result<Review> {
     let p = &op.proposal;
     let target = p.target.as_str();
     let same = operations::same_command(conn, &p.agent, &p.fingerprint).await?;
-    let open = operations::open_on_target(conn, target).await?;
-    let current = operations::last_succeeded(conn, target).await?.as_ref().map(document::params);
-    let others = |ops: Vec<Operation>, keep: &dyn Fn(&Operation) -> bool| -> Vec<Duplicate> {
-        let others = ops.iter().filter(|other| other.id() != op.id() && keep(other));
-        others
-            .take(MAX_OTHERS)
-            .map(|other| Duplicate { operation: other.id().clone(), state: relevant(other) })
-            .collect()
+    let current = match p.expected_version {
+        Some(_) => operations::last_succeeded(conn, target).await?.as_ref().map(document::params),
+        None => None,
     };
+    let others = same.iter().filter(|other| other.id() != op.id());
+    let duplicates = others.map(|other| Duplicate { operation: other.id().clone(), state: relevant(other) });
     Ok(Review {
         operation: op.id().clone(),
         content: json::parse(p.canonical.as_bytes(), json::Limits::STORED).unwrap_or(Value::Null),
@@ -58,8 +56,7 @@ pub async fn of(conn: &mut Conn, op: &Operation) -> store::Result<Review> {
         groups: op.life.approval.groups.clone(),
         current_version: resource::find(conn, target).await?.map(|known| known.version),
         current,
-        duplicates: others(same, &|_| true),
-        same_target: others(open, &|other| other.proposal.fingerprint != p.fingerprint),
+        duplicates: duplicates.take(MAX_OTHERS).collect(),
         conflicts: op.life.conflict.iter().map(ToString::to_string).collect(),
         guarantee: guarantee(op),
     })

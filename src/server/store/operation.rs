@@ -29,6 +29,11 @@ fn json(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Error::corrupt(e.to_string()))
 }
 
+/// The column `possibly_applied`: what may have happened, and did not simply succeed.
+fn is_unsettled(op: &Operation) -> bool {
+    op.possibly_applied() && (op.life.state != State::Succeeded || op.life.disputed)
+}
+
 /// What is stored beside an operation and never shown.
 pub struct Stored<'a> {
     pub business_key: Option<&'a str>,
@@ -58,7 +63,7 @@ pub async fn insert(tx: &mut Tx, op: &Operation, stored: Stored<'_>, steps: Vec<
         .bind(life.state.as_str())
         .bind(life.version)
         .bind(next_lapse(op))
-        .bind(i64::from(op.possibly_applied()))
+        .bind(i64::from(is_unsettled(op)))
         .bind(json(life)?)
         .bind(p.created_at)
         .bind(life.updated_at),
@@ -96,7 +101,7 @@ async fn write(tx: &mut Tx, op: &Operation, step: Step) -> Result<Operation> {
             .bind(next.life.state.as_str())
             .bind(next.life.version)
             .bind(next_lapse(&next))
-            .bind(i64::from(next.possibly_applied()))
+            .bind(i64::from(is_unsettled(&next)))
             .bind(json(&next.life)?)
             .bind(next.life.updated_at)
             .bind(next.proposal.id.as_str())
@@ -197,18 +202,22 @@ pub async fn overdue(conn: &mut Conn, now: Timestamp, limit: i64) -> Result<Vec<
     rows.iter().map(|row| row.parsed("id")).collect()
 }
 
-/// Open operations of one agent.
-pub async fn count_open(conn: &mut Conn, agent: &AgentId) -> Result<i64> {
-    let query = format!("SELECT COUNT(*) FROM operation WHERE agent = $1 AND state IN ({OPEN})");
-    conn.fetch_int(Sql::assembled(query).bind(agent.as_str())).await
+/// Open operations of one agent. What has expired by `now` is not open, recorded or not.
+pub async fn count_open(conn: &mut Conn, agent: &AgentId, now: Timestamp) -> Result<i64> {
+    let query = format!(
+        "SELECT COUNT(*) FROM operation WHERE agent = $1 AND state IN ({OPEN}) \
+         AND NOT (state IN ('pending', 'approved', 'claimed') AND COALESCE(deadline_at <= $2, FALSE))"
+    );
+    conn.fetch_int(Sql::assembled(query).bind(agent.as_str()).bind(now)).await
 }
 
 const OPEN: &str = "'pending', 'approved', 'claimed', 'sent', 'accepted', 'unknown', 'needs_review'";
 
-/// Open operations with the same command of the same agent, oldest first.
+/// Operations with the same command of the same agent that are open or may have been applied, oldest first.
 pub async fn same_command(conn: &mut Conn, agent: &AgentId, fingerprint: &Fingerprint) -> Result<Vec<Operation>> {
     let query = Sql::assembled(format!(
-        "SELECT {COLUMNS} FROM operation WHERE agent = $1 AND fingerprint = $2 AND state IN ({OPEN}) ORDER BY id LIMIT 20"
+        "SELECT {COLUMNS} FROM operation WHERE agent = $1 AND fingerprint = $2 \
+         AND (state IN ({OPEN}) OR possibly_applied = 1) ORDER BY id"
     ));
     let rows = conn.fetch_all(query.bind(agent.as_str()).bind(fingerprint.as_str())).await?;
     rows.iter().map(operation).collect()
@@ -234,21 +243,10 @@ pub async fn by_business_key(conn: &mut Conn, kind: &str, target: &str, key: &st
     rows.iter().map(operation).collect()
 }
 
-/// Open operations on a target, oldest first; so many as anybody would look at.
-pub async fn open_on_target(conn: &mut Conn, target: &str) -> Result<Vec<Operation>> {
-    let query = Sql::assembled(format!(
-        "SELECT {COLUMNS} FROM operation WHERE target = $1 AND (state IN ({OPEN}) OR possibly_applied = 1 \
-         AND state <> 'succeeded') ORDER BY id LIMIT 200"
-    ));
-    let rows = conn.fetch_all(query.bind(target)).await?;
-    rows.iter().map(operation).collect()
-}
-
 /// Every operation on a target that holds or locks it: claimed, on its way, unknown, or ended without certainty.
 pub async fn unsettled_on_target(conn: &mut Conn, target: &str) -> Result<Vec<Operation>> {
     let query = Sql::assembled(format!(
-        "SELECT {COLUMNS} FROM operation WHERE target = $1 AND (state IN ('claimed', 'sent', 'accepted', 'unknown', \
-         'needs_review', 'abandoned') OR possibly_applied = 1 AND life LIKE '%\"disputed\":true%') ORDER BY id"
+        "SELECT {COLUMNS} FROM operation WHERE target = $1 AND (state = 'claimed' OR possibly_applied = 1) ORDER BY id"
     ));
     let rows = conn.fetch_all(query.bind(target)).await?;
     rows.iter().map(operation).collect()

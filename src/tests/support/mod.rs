@@ -20,7 +20,7 @@ use axum::{
     http::{HeaderMap, Method, Request, StatusCode, header},
 };
 use counterfoil::{
-    model::time::Timestamp,
+    model::{audit, time::Timestamp},
     server::{
         clock::Clock,
         config::{Config, Database},
@@ -28,12 +28,14 @@ use counterfoil::{
             Desk,
             account::{self, Administrator, NewPerson},
             agents::{self, NewAgent, NewExecutor},
+            audit::export,
             catalogue,
         },
         store::{Store, log},
         web::{self, state::AppState},
     },
 };
+use futures::TryStreamExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +46,7 @@ pub const START: Timestamp = Timestamp(1_796_083_200_000);
 pub const PASSWORD: &str = "correct horse battery staple";
 pub const PUBLIC_URL: &str = "http://desk.example.test";
 
-/// Runs each test on SQLite and on PostgreSQL, as `name::sqlite` and `name::postgres`.
+/// Runs each test on SQLite and on PostgreSQL, as `name::sqlite` and `name::postgres`. Whatever it did, its log verifies.
 macro_rules! on_both_databases {
     ($($(#[$meta:meta])* async fn $name:ident($app:ident: $type:ident) $body:block)*) => {$(
         async fn $name($app: $type) $body
@@ -53,13 +55,17 @@ macro_rules! on_both_databases {
             $(#[$meta])*
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn sqlite() {
-                super::$name(super::$type::sqlite().await).await;
+                let app = super::$type::sqlite().await;
+                super::$name(app.clone()).await;
+                app.log_verifies().await;
             }
 
             $(#[$meta])*
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn postgres() {
-                super::$name(super::$type::postgres().await).await;
+                let app = super::$type::postgres().await;
+                super::$name(app.clone()).await;
+                app.log_verifies().await;
             }
         }
     )*};
@@ -191,6 +197,31 @@ impl App {
         let mut conn = self.desk.store.read().await.unwrap();
         let lines = log::records(&mut conn, 0, i64::MAX).await.unwrap();
         lines.iter().map(|line| serde_json::from_str(&line.record).unwrap()).collect()
+    }
+
+    /// Puts a policy of these rules in force.
+    pub async fn rules(&self, rules: Value) {
+        let document = json!({"rules": rules});
+        catalogue::change_policy(&self.desk, &Administrator::command_line(), &document, None).await.unwrap();
+    }
+
+    /// The log as an auditor takes it away.
+    pub async fn export(&self) -> String {
+        let chunks: Vec<_> = export(&self.desk).await.unwrap().try_collect().await.unwrap();
+        chunks.concat()
+    }
+
+    /// What the offline verifier says about an export, with this desk's key.
+    pub async fn verdict(&self, export: &str) -> audit::Verdict {
+        let vkey = self.desk.signer().await.unwrap().verifier().to_string();
+        audit::verify(export.as_bytes(), &vkey, &[] as &[&str])
+    }
+
+    /// Asserts that the log is what the rules allow, as any node finds it.
+    pub async fn log_verifies(&self) {
+        let app = self.node(&[]).await;
+        let verdict = app.verdict(&app.export().await).await;
+        assert_eq!(verdict.exit_code(), 0, "{verdict}");
     }
 
     /// The names of the events in the log.
@@ -434,6 +465,35 @@ impl Program {
         self.propose("ticket.create", "project/ops", params).await.ok(201).operation().clone()
     }
 
+    /// A deployment planned on `version`, under a fresh key.
+    pub fn release(&self, environment: &str, version: i64) -> Call {
+        self.propose_as(&fresh_key(), release(environment, json!(version)))
+    }
+
+    /// Claims the operation, reports it sent and then this outcome; the operation as it is after that.
+    pub async fn complete(&self, operation: &Value, outcome: Value) -> Value {
+        let claim = self.take(operation).await;
+        self.report(operation, "sent", &claim, json!({})).await.ok(200);
+        self.report(operation, "outcome", &claim, outcome).await.ok(200).operation().clone()
+    }
+
+    /// A claim that succeeds, as its document.
+    pub async fn take(&self, operation: &Value) -> Value {
+        self.claim(operation).await.ok(200).body["claim"].clone()
+    }
+
+    /// A claim reported as sent.
+    pub async fn send(&self, operation: &Value) -> Value {
+        let claim = self.take(operation).await;
+        self.report(operation, "sent", &claim, json!({})).await.ok(200);
+        claim
+    }
+
+    /// The operation as this program sees it.
+    pub async fn read(&self, operation: &Value) -> Value {
+        self.get(&format!("operations/{}", id_of(operation))).await.ok(200).operation().clone()
+    }
+
     pub fn claim(&self, operation: &Value) -> Call {
         self.post(&format!("operations/{}/claim", id_of(operation)), json!({"fingerprint": operation["fingerprint"]}))
     }
@@ -447,6 +507,25 @@ impl Program {
         merge(&mut body, more);
         self.post(&format!("operations/{}/{verb}", id_of(operation)), body)
     }
+}
+
+/// A ticket as it is proposed.
+pub fn ticket(title: &str) -> Value {
+    json!({"kind": "ticket.create", "target": "project/ops", "params": {"project": "ops", "title": title}})
+}
+
+/// A deployment as it is proposed; `version` is what it was planned on, or null.
+pub fn release(environment: &str, version: Value) -> Value {
+    let artifact = format!("sha256:{}", "2b".repeat(32));
+    json!({
+        "kind": "deployment.release", "target": format!("release/{environment}"), "expected_version": version,
+        "params": {"environment": environment, "service": "checkout", "artifact": artifact},
+    })
+}
+
+/// An outcome that succeeded, as a report has it.
+pub fn succeeded(reference: &str) -> Value {
+    json!({"status": "succeeded", "provider_reference": reference})
 }
 
 pub fn id_of(document: &Value) -> &str {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{
     Json,
-    extract::State,
+    extract::{RawQuery, State},
     http::{
         HeaderMap, HeaderName, StatusCode,
         header::{ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER},
@@ -299,13 +299,22 @@ async fn by_key(desk: Desk, principal: Principal, Path(key): Path<String>) -> Re
     params(ListQuery),
     responses((status = 200, description = "Done", body = OperationPage)),
 )]
-async fn list(desk: Desk, principal: Principal, Query(query): Query<ListQuery>) -> Result<Response> {
+async fn list(
+    desk: Desk,
+    principal: Principal,
+    Query(query): Query<ListQuery>,
+    RawQuery(raw): RawQuery,
+) -> Result<Response> {
     let page = operation::list(&desk, &principal, query).await?;
     let operations: Vec<_> = page.operations.iter().map(|op| document(&desk, &principal, op)).collect();
     let body = Json(json!({"operations": operations, "next_cursor": page.next_cursor}));
     Ok(match page.next_cursor {
         Some(cursor) => {
-            let next = format!("<{}/api/v1/operations?cursor={cursor}>; rel=\"next\"", desk.config.public_url);
+            // The same question, from where this page ends.
+            let asked = raw.as_deref().unwrap_or_default().split('&');
+            let kept = asked.filter(|pair| !pair.is_empty() && !pair.starts_with("cursor="));
+            let query: String = kept.map(|pair| format!("{pair}&")).collect();
+            let next = format!("<{}/api/v1/operations?{query}cursor={cursor}>; rel=\"next\"", desk.config.public_url);
             ([(LINK, next)], body).into_response()
         }
         None => body.into_response(),
@@ -324,6 +333,28 @@ impl axum::extract::FromRequestParts<AppState> for Worker {
             Principal::Run(run) => Ok(Worker::Run(run)),
             Principal::Executor(executor) => Ok(Worker::Executor(executor)),
             _ => Err(Problem::new(Code::Forbidden, "A run or an executor carries operations out").into()),
+        }
+    }
+}
+
+/// Whoever decides: people alone. A program that tries is refused, and that is on record.
+struct Decider(PersonIdentity);
+
+impl axum::extract::FromRequestParts<AppState> for Decider {
+    type Rejection = Error;
+
+    async fn from_request_parts(
+        parts: &mut axum::http::request::Parts,
+        state: &AppState,
+    ) -> std::result::Result<Self, Error> {
+        match <PersonIdentity as axum::extract::FromRequestParts<_>>::from_request_parts(parts, state).await {
+            Err(Error::Refused(problem)) if problem.code == Code::HumansOnly => {
+                let program = Principal::from_request_parts(parts, state).await?;
+                let id = Path::<OperationId>::from_request_parts(parts, state).await.ok();
+                decide::refuse_program(&state.desk, &program, id.map(|Path(id)| id), &problem).await;
+                Err(problem.into())
+            }
+            other => other.map(Self),
         }
     }
 }
@@ -465,7 +496,7 @@ async fn cancel_one(
 )]
 async fn decide_one(
     desk: Desk,
-    person: PersonIdentity,
+    Decider(person): Decider,
     Path(id): Path<OperationId>,
     StrictJson(body): StrictJson<VoteRequest>,
 ) -> Result<Response> {
@@ -481,7 +512,7 @@ async fn decide_one(
     params(("id" = String, Path)),
     responses((status = 200, description = "Done", body = OperationReply)),
 )]
-async fn withdraw(desk: Desk, person: PersonIdentity, Path(id): Path<OperationId>) -> Result<Response> {
+async fn withdraw(desk: Desk, Decider(person): Decider, Path(id): Path<OperationId>) -> Result<Response> {
     let op = decide::withdraw(&desk, &person, &id).await?;
     Ok(with_etag(&op, json!({"operation": document(&desk, &Principal::Person(person), &op)})))
 }
@@ -499,7 +530,7 @@ struct Bulk {
     request_body = Bulk,
     responses((status = 200, description = "Done", body = BulkReply)),
 )]
-async fn decide_many(desk: Desk, person: PersonIdentity, StrictJson(body): StrictJson<Bulk>) -> Result<Json<Value>> {
+async fn decide_many(desk: Desk, Decider(person): Decider, StrictJson(body): StrictJson<Bulk>) -> Result<Json<Value>> {
     Ok(Json(json!({"results": decide::bulk(&desk, &person, body.decisions).await?})))
 }
 
