@@ -172,7 +172,7 @@ on_both_databases! {
         let beat = || run.report(&op, "heartbeat", &claim, json!({}));
         for _ in 0..18 {
             app.advance_s(50);
-            if app.clock.now().to_string() >= "2026-12-01T00:15:00.000Z".to_owned() {
+            if app.clock.now().to_string().as_str() >= "2026-12-01T00:15:00.000Z" {
                 break;
             }
             beat().await.ok(200);
