@@ -211,6 +211,11 @@ impl Problem {
         self
     }
 
+    /// The places that are not valid, if that is what it is about.
+    pub fn errors(&self) -> Vec<FieldError> {
+        self.members.get("errors").and_then(|errors| serde_json::from_value(errors.clone()).ok()).unwrap_or_default()
+    }
+
     /// Whether sending the very same request again can help.
     pub fn retryable(&self) -> bool {
         self.retry.mode == RetryMode::SameKey

@@ -189,7 +189,7 @@ fn tell(sheet: &Element, trust: &Trust, verdict: &Verdict, took_ms: i64) {
     let (state, notice, facts) = match verdict {
         Verdict::Verified(verified) => {
             let last = grouped(verified.checkpoint.size.saturating_sub(1));
-            let notice = dom::notice("sign", &format!("Verified to record {last}"), WHOLE, None);
+            let notice = dom::notice("h2", "sign", &format!("Verified to record {last}"), WHOLE, None);
             ("yes", notice, facts(trust, verified))
         }
         Verdict::Tampered(Tampered { seq, reason }) => {
@@ -197,11 +197,11 @@ fn tell(sheet: &Element, trust: &Trust, verdict: &Verdict, took_ms: i64) {
                 Some(seq) => format!("Record {} is not what was signed", grouped(*seq)),
                 None => "The log is not what was signed".to_owned(),
             };
-            ("no", dom::notice("stop", &heading, &format!("{}.", capital(&reason.to_string())), None), Vec::new())
+            ("no", dom::notice("h2", "stop", &heading, &format!("{}.", capital(&reason.to_string())), None), Vec::new())
         }
         Verdict::CannotCheck(obstacle) => {
             let sentence = format!("{}. Nothing is known about the log.", capital(&obstacle.to_string()));
-            ("unchecked", dom::notice("heed", "Not checked", &sentence, None), Vec::new())
+            ("unchecked", dom::notice("h2", "heed", "Not checked", &sentence, None), Vec::new())
         }
     };
     _ = sheet.set_attribute("data-verified", state);
@@ -265,7 +265,7 @@ fn put(sheet: &Element, selector: &str, parts: impl IntoIterator<Item = Element>
 }
 
 /// `18,434`
-fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {

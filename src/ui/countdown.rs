@@ -63,8 +63,9 @@ fn show(clock: &Element, left: i64) {
     for urgency in ["left-soon", "left-last", "left-over"] {
         _ = clock.class_list().toggle_with_force(urgency, class.ends_with(urgency));
     }
-    let bar = clock.closest(".clock").ok().flatten().and_then(|around| dom::find_in(&around, "progress"));
-    if let Some(bar) = bar.and_then(|bar| bar.dyn_into::<HtmlProgressElement>().ok()) {
+    let Some(around) = clock.closest(".clock").ok().flatten() else { return };
+    _ = around.class_list().toggle_with_force("clock-soon", left < time::SOON_MS);
+    if let Some(bar) = dom::find_in(&around, "progress").and_then(|bar| bar.dyn_into::<HtmlProgressElement>().ok()) {
         bar.set_value((left.max(0) / 1000) as f64);
     }
 }

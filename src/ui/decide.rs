@@ -34,10 +34,20 @@ use super::{countdown::LAPSED, dom, time, verify};
 #[island]
 pub fn Decide() -> impl IntoView {
     Effect::new(|_| {
+        forget_the_deed();
         if let Some(strip) = dom::find("[data-decide]") {
             start(Strip(strip));
         }
     });
+}
+
+/// What the reader just did is said once: the address does not say it again.
+fn forget_the_deed() {
+    if let (Some(_), Ok(history), Ok(path)) =
+        (dom::find("[data-toast]"), window().history(), window().location().pathname())
+    {
+        _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&path));
+    }
 }
 
 fn start(strip: Strip) {
@@ -222,7 +232,7 @@ impl Strip {
 
     fn tell(&self, meaning: &str, heading: &str, sentence: &str, way_on: Option<(&str, String)>) {
         let way_on = way_on.as_ref().map(|(label, address)| (*label, address.as_str()));
-        let notice = dom::notice(meaning, heading, sentence, way_on);
+        let notice = dom::notice("h3", meaning, heading, sentence, way_on);
         if let (Some(place), Some(notice)) = (dom::find_in(&self.0, "[data-notices]"), notice) {
             place.set_text_content(None);
             _ = place.append_child(&notice);

@@ -43,9 +43,15 @@ pub fn announce(event: &str) {
     }
 }
 
-/// A notice with a heading and a sentence, and at most one way on.
-pub fn notice(meaning: &str, heading: &str, sentence: &str, way_on: Option<(&str, &str)>) -> Option<Element> {
-    let words = element("div", "", &[text("h3", "", heading)?, text("p", "", sentence)?])?;
+/// A notice with a heading of the level `level` and a sentence, and at most one way on.
+pub fn notice(
+    level: &str,
+    meaning: &str,
+    heading: &str,
+    sentence: &str,
+    way_on: Option<(&str, &str)>,
+) -> Option<Element> {
+    let words = element("div", "", &[text(level, "", heading)?, text("p", "", sentence)?])?;
     let mut parts = vec![words];
     if let Some((label, address)) = way_on {
         let link = text("a", "btn btn-small", label)?;

@@ -111,7 +111,7 @@ fn said_lost(following: &Following, since: &str) {
     }
     let sentence = "Counts and clocks may be old. Trying again by itself. Deciding still works.";
     let here = window().location().href().unwrap_or_default();
-    let notice = dom::notice("heed", &format!("Not live since {since}"), sentence, Some(("Reload", &here)));
+    let notice = dom::notice("h3", "heed", &format!("Not live since {since}"), sentence, Some(("Reload", &here)));
     if let (Some(notice), Some(main)) = (notice, dom::find("main")) {
         notice.set_id("not-live");
         _ = notice.set_attribute("role", "status");
@@ -320,7 +320,8 @@ fn tell(event: &MessageEvent) {
         let words = told.and_then(|told| told.text_content()).unwrap_or_else(|| "changed".to_owned());
         let sentence = "This page shows it as it was. What you wrote stays until you read it again.";
         let here = window().location().pathname().unwrap_or_default();
-        let notice = dom::notice("flow", &format!("This was {words}"), sentence, Some(("Show what is new", &here)));
+        let notice =
+            dom::notice("h3", "flow", &format!("This was {words}"), sentence, Some(("Show what is new", &here)));
         if let (Some(notice), Some(main)) = (notice, dom::find("main")) {
             if let Some(old) = dom::find("#moved-on") {
                 old.remove();

@@ -25,7 +25,7 @@ pub fn left(ms: i64) -> String {
     let ms = ms.max(0);
     // Rounded up, so that `0:00` means that it has passed.
     let seconds = (ms + SECOND - 1) / SECOND;
-    if seconds * SECOND < CALM_MS { format!("{}:{:02}", seconds / 60, seconds % 60) } else { span(ms) }
+    if ms < CALM_MS { format!("{}:{:02}", seconds / 60, seconds % 60) } else { span(ms) }
 }
 
 /// The class that goes with [`left`].

@@ -261,7 +261,7 @@ pub fn Verify() -> impl IntoView {
         Some((verdict, at)) => {
             let (class, sign, words) = match verdict {
                 Verdict::Matches => ("match", "✓", "Matches what you see"),
-                Verdict::Differs(_) => ("match match-no", "≠", "Does not match what you see"),
+                Verdict::Differs(_) => ("match match-bad", "≠", "Does not match what you see"),
             };
             view! {
                 <p class=class><span aria-hidden="true">{sign}</span>{words}</p>

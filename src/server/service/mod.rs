@@ -5,6 +5,7 @@ pub mod agents;
 pub mod audit;
 pub mod cancel;
 pub mod catalogue;
+pub mod chain;
 pub mod claim;
 pub mod decide;
 pub mod desk;
@@ -16,6 +17,7 @@ pub mod propose;
 pub mod review;
 pub mod run;
 pub mod settings;
+pub mod sheet;
 pub mod throttle;
 mod version;
 

@@ -56,9 +56,23 @@ pub async fn add_checkpoint(tx: &mut Tx, size: u64, note: &str) -> Result<()> {
 
 /// The newest checkpoints, newest first.
 pub async fn checkpoints(conn: &mut Conn, limit: i64) -> Result<Vec<Signed>> {
-    let rows = conn
-        .fetch_all(sql("SELECT size, note, created_at FROM checkpoint ORDER BY size DESC LIMIT $1").bind(limit))
-        .await?;
+    let query = sql("SELECT size, note, created_at FROM checkpoint ORDER BY size DESC LIMIT $1").bind(limit);
+    signed(conn.fetch_all(query).await?)
+}
+
+/// Checkpoints that sign more than `over` and at most `up_to` records, newest first.
+pub async fn checkpoints_between(conn: &mut Conn, over: u64, up_to: u64) -> Result<Vec<Signed>> {
+    let query = sql("SELECT size, note, created_at FROM checkpoint WHERE size > $1 AND size <= $2 ORDER BY size DESC");
+    signed(conn.fetch_all(query.bind(over as i64).bind(up_to as i64)).await?)
+}
+
+/// How many checkpoints sign at most `up_to` records.
+pub async fn count_checkpoints(conn: &mut Conn, up_to: u64) -> Result<u64> {
+    let query = sql("SELECT COUNT(*) FROM checkpoint WHERE size <= $1").bind(up_to as i64);
+    Ok(conn.fetch_int(query).await? as u64)
+}
+
+fn signed(rows: Vec<super::Row>) -> Result<Vec<Signed>> {
     rows.iter()
         .map(|row| {
             Ok(Signed { size: row.int("size")? as u64, note: row.text("note")?, at: Timestamp(row.int("created_at")?) })

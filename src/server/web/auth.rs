@@ -121,6 +121,13 @@ impl PersonIdentity {
         self.session.content.stepped_up_at.map(|at| Timestamp(at.as_millis() + STEP_UP_MS))
     }
 
+    /// The same person, who has entered the password again in this request.
+    pub(super) fn stepped_up(&self, at: Timestamp) -> Self {
+        let mut again = self.clone();
+        again.session.content.stepped_up_at = Some(at);
+        again
+    }
+
     pub fn is_stepped_up(&self, now: Timestamp) -> bool {
         self.stepped_up_until().is_some_and(|until| now < until)
     }

@@ -4,8 +4,10 @@
 //! post to routes of their own, which call the services that the API calls, and answer with a redirect; a refusal
 //! renders the page again with what was typed.
 
+mod audit;
 mod bulk;
 pub mod error;
+mod operation;
 pub mod parts;
 mod problems;
 mod queue;
@@ -13,6 +15,7 @@ pub mod render;
 mod setup;
 pub mod shell;
 mod sign_in;
+mod unknown;
 
 use axum::{
     Router,
@@ -42,7 +45,10 @@ pub fn routes(state: AppState) -> Router<AppState> {
         .merge(queue::routes())
         .merge(bulk::routes())
         .merge(sign_in::routes())
+        .merge(unknown::routes())
         .merge(setup::routes())
+        .merge(audit::routes())
+        .merge(operation::routes())
         .merge(problems::routes())
         .fallback(unknown_page)
         .method_not_allowed_fallback(wrong_method)

@@ -32,7 +32,7 @@ pub fn shown(text: &str, breaks: Breaks) -> Vec<AnyView> {
 }
 
 /// `U+202E`. `data-cp` tells the browser's own recomputation that this stands for one character.
-fn escape(code_point: u32, name: &str) -> impl IntoView + use<> {
+pub fn escape(code_point: u32, name: &str) -> impl IntoView + use<> {
     let number = format!("U+{code_point:04X}");
     let title = format!("{number} {}", name.to_uppercase());
     view! { <span class="esc" data-cp=format!("{code_point:X}") title=title>{number}</span> }
@@ -227,7 +227,7 @@ impl Meaning {
     }
 
     /// Refusals interrupt a screen reader; the rest waits.
-    fn role(self) -> &'static str {
+    pub fn role(self) -> &'static str {
         if self == Self::Stop { "alert" } else { "status" }
     }
 }

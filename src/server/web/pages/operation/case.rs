@@ -1,0 +1,522 @@
+//! An outcome nobody is sure of: what was sent, what is the evidence, and what would settle it.
+
+use leptos::prelude::*;
+
+use super::{Paper, address, counted, number, slip, stub};
+use crate::{
+    model::{
+        approval::Role,
+        audit::ActorKind,
+        evidence::{Evidence, EvidenceKind, Finding},
+        operation::{AttemptResult, Decision, ResolutionFinding},
+        text::Breaks,
+        time::Timestamp,
+    },
+    server::{service::sheet::unknown_since, web::pages::parts},
+    ui::{
+        textarea::TextArea,
+        time::{self, Form},
+    },
+};
+
+/// Attempts that one operation may have.
+const MAX_ATTEMPTS: usize = 3;
+
+fn sent_at(paper: &Paper) -> Option<Timestamp> {
+    paper.op().life.attempts.iter().rev().find_map(|attempt| attempt.sent_at)
+}
+
+pub fn do_not_retry(paper: &Paper) -> impl IntoView + use<> {
+    let op = paper.op();
+    let words = match op.life.disputed {
+        true => "Evidence contradicts how this ended. It may have been carried out otherwise than recorded.".to_owned(),
+        false => "No answer came back. It may have been carried out, and no one can tell yet.".to_owned(),
+    };
+    let sent = sent_at(paper).map(|at| {
+        view! {
+            {format!("{} on ", op.proposal.title)}
+            {parts::target(op.proposal.target.as_str())}
+            " was sent at "
+            {parts::when(at, paper.now(), Form::Clock)}
+            ". "
+        }
+    });
+    view! {
+        <div class="notice notice-doubt notice-top" role="note">
+            <div>
+                <h1>"Do not retry"</h1>
+                <p>{sent}{words}</p>
+            </div>
+            {number(op)}
+        </div>
+    }
+}
+
+/// What the target waits for.
+pub fn hold(paper: &Paper) -> Option<AnyView> {
+    paper.is_doubtful().then(|| {
+        let waiting = match paper.sheet.waiting_behind.len() {
+            0 => " is on hold.".to_owned(),
+            1 => " is on hold. 1 later operation waits for this one.".to_owned(),
+            several => format!(" is on hold. {several} later operations wait for this one."),
+        };
+        let target = parts::target(paper.op().proposal.target.as_str());
+        view! { <span class="second">{target}{waiting}</span> }.into_any()
+    })
+}
+
+pub fn sections(paper: &Paper) -> impl IntoView + use<> {
+    view! { {timeline(paper)}{evidence(paper)}{no_other_try(paper)} }
+}
+
+struct Moment {
+    at: Timestamp,
+    class: &'static str,
+    words: AnyView,
+}
+
+fn timeline(paper: &Paper) -> impl IntoView + use<> {
+    let (op, sheet, now) = (paper.op(), paper.sheet, paper.now());
+    let mut moments = Vec::new();
+    let mut tell = |at: Timestamp, class: &'static str, words: AnyView| moments.push(Moment { at, class, words });
+    let approvals = op.life.votes.iter().filter(|vote| vote.stands() && vote.decision == Decision::Approve);
+    for vote in approvals {
+        tell(vote.at, "done", view! { "Approved by "{parts::line(&vote.name)}"." }.into_any());
+    }
+    for attempt in &op.life.attempts {
+        let by = parts::line(sheet.claimant(&attempt.by));
+        let fence = attempt.claim_fence;
+        let claimed = view! { "Claimed by "{by}{format!(", claim fence {fence}.")} };
+        tell(attempt.claimed_at, "done", claimed.into_any());
+        if let Some(at) = attempt.sent_at {
+            let key = op.id().to_string();
+            let sent = view! { <b>"Sent"</b>" with downstream key "<code class="id">{key}</code> };
+            tell(at, "flow", sent.into_any());
+        }
+        match (attempt.ended_at, attempt.result) {
+            (Some(at), Some(AttemptResult::Unknown)) => {
+                let words = view! { <b>"No answer."</b>" The claim ended without a definite outcome." };
+                tell(at, "ask", words.into_any());
+            }
+            (Some(at), Some(AttemptResult::Unsent)) => {
+                tell(at, "", "The claim ran out; provably nothing was sent under it.".into_any());
+            }
+            _ => {}
+        }
+    }
+    if let Some(case) = &op.life.review_case {
+        let owner = case.owner.as_ref().map(|owner| view! { " for "{parts::line(owner)} });
+        let reason = parts::line(&case.reason);
+        tell(case.opened_at, "", view! { "Opened as a case"{owner}": "{reason}"." }.into_any());
+        if let Some(first) = &case.seconded {
+            let words = format!(" found {}; a second person has to agree.", finding_words(first.finding));
+            tell(first.at, "", view! { {parts::line(&first.name)}{words} }.into_any());
+        }
+    }
+    for item in &sheet.evidence {
+        let words = view! { {parts::line(&item.by_name)}{format!(" recorded {}: ", item.id)}{claimed(item)}"." };
+        tell(item.observed_at, "", words.into_any());
+    }
+    moments.sort_by_key(|moment| moment.at);
+    let attempts = format!("{} of at most {MAX_ATTEMPTS}.", counted(op.life.attempts.len(), "attempt"));
+    let moments = moments.into_iter().map(|Moment { at, class, words }| {
+        view! { <li class=class>{parts::when(at, now, Form::Clock)}<div>{words}</div></li> }
+    });
+    view! {
+        <section class="sec" aria-labelledby="h-sent">
+            <div class="sec-head">
+                <h2 id="h-sent">"What was sent, and when"</h2>
+                <span class="note">{attempts}</span>
+            </div>
+            <ol class="line">{moments.collect::<Vec<_>>()}</ol>
+        </section>
+    }
+}
+
+/// Whose word it is, and what it says.
+fn claimed(item: &Evidence) -> &'static str {
+    match (item.finding, is_mere_word(item)) {
+        (Finding::Inconclusive, _) => "inconclusive",
+        (Finding::Applied, false) => "applied",
+        (Finding::NotApplied, false) => "not applied",
+        (Finding::Applied, true) => "claimed to be applied",
+        (Finding::NotApplied, true) => "claimed not to be applied",
+    }
+}
+
+fn kind(item: &Evidence) -> &'static str {
+    match item.kind {
+        EvidenceKind::Lookup => "look-up",
+        EvidenceKind::Callback => "callback",
+        EvidenceKind::Receipt => "receipt",
+        EvidenceKind::Statement => "statement",
+        EvidenceKind::LateReport => "late report",
+    }
+}
+
+/// A program's own word about what it did.
+fn is_mere_word(item: &Evidence) -> bool {
+    matches!(item.by.kind, ActorKind::Run | ActorKind::Agent | ActorKind::Executor)
+}
+
+fn evidence(paper: &Paper) -> impl IntoView + use<> {
+    let all = &paper.sheet.evidence;
+    let note = match all.len() {
+        0 => "None yet.".to_owned(),
+        items => format!("{}.", counted(items, "item")),
+    };
+    let items = all.iter().map(|item| one(paper, item)).collect::<Vec<_>>();
+    view! {
+        <section class="sec" aria-labelledby="h-ev">
+            <div class="sec-head">
+                <h2 id="h-ev">"What is the evidence"</h2>
+                <span class="note">{note}</span>
+            </div>
+            <ul>{items}</ul>
+            {statement_form(paper)}
+        </section>
+    }
+}
+
+fn one(paper: &Paper, item: &Evidence) -> impl IntoView + use<> {
+    let class = match (item.finding, is_mere_word(item)) {
+        (Finding::Inconclusive, _) => "found",
+        (_, true) => "found found-word",
+        (Finding::Applied, false) => "found found-yes",
+        (Finding::NotApplied, false) => "found found-no",
+    };
+    let op = paper.op();
+    let known = op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.as_deref());
+    let weight = match (is_mere_word(item), item.reference.as_deref()) {
+        (true, _) => "A sender’s own word never settles an outcome.",
+        (_, Some(reference)) if reference == op.id().as_str() => {
+            "It names the downstream key, so it is about this one."
+        }
+        (_, Some(reference)) if Some(reference) == known => "It names the provider’s reference of this one.",
+        (_, Some(_)) => "Its reference is not this one’s key: an equal amount is not proof.",
+        (_, None) => "It names no reference.",
+    };
+    let reference = item.reference.as_ref().map(|text| view! { <p>"Reference "<code>{parts::line(text)}</code></p> });
+    let note = item.note.as_ref().map(|text| view! { <p>"“"{parts::said(text, Breaks::Keep)}"”"</p> });
+    let digest = item.digest.get(..15).unwrap_or(&item.digest).to_owned();
+    view! {
+        <li class="ev" id=item.id.to_string()>
+            <div class=class>{parts::capital(claimed(item))}</div>
+            <div>
+                {reference}
+                {note}
+                <p>{weight}</p>
+                <p class="meta">
+                    {format!("{} · {} by ", item.id, kind(item))}
+                    {parts::line(&item.by_name)}
+                    " · "
+                    {parts::when(item.observed_at, paper.now(), Form::Clock)}
+                    {format!(" · {digest}")}
+                </p>
+            </div>
+        </li>
+    }
+}
+
+/// For those who look after what has gone wrong.
+fn statement_form(paper: &Paper) -> Option<AnyView> {
+    slip::is_operator(paper.visitor.person.role()).then(|| {
+        let draft = paper.draft();
+        let form = view! {
+            <details class="raw add" open=paper.sheet.evidence.is_empty()>
+                <summary>"Add a look-up, receipt or statement"</summary>
+                <form
+                    class="stack"
+                    action=format!("{}/evidence", address(paper.op().id()))
+                    method="post"
+                    aria-label="Add evidence"
+                >
+                    <fieldset>
+                        <legend class="lab">"It says"</legend>
+                        <div class="codes">
+                            {radio("finding", "applied", "Applied")}
+                            {radio("finding", "not_applied", "Not applied")}
+                            {radio("finding", "inconclusive", "Inconclusive")}
+                        </div>
+                    </fieldset>
+                    <fieldset>
+                        <legend class="lab">"It is"</legend>
+                        <div class="codes">
+                            {radio("kind", "lookup", "A look-up")}
+                            {radio("kind", "receipt", "A receipt")}
+                            {radio("kind", "statement", "A statement")}
+                        </div>
+                    </fieldset>
+                    <label class="field">
+                        <span>"Reference at the provider"</span>
+                        <input
+                            class="in in-mono"
+                            name="reference"
+                            maxlength="500"
+                            autocomplete="off"
+                            spellcheck="false"
+                            value=draft.reference
+                        />
+                    </label>
+                    <label class="field">
+                        <span>"What was found, and where"</span>
+                        <TextArea id="note-evidence" name="note" rows=2 maxlength=4000 value=draft.words />
+                    </label>
+                    <div class="foot">
+                        <button class="btn" type="submit">"Record"</button>
+                        <span class="why-off">"Kept under your name, for good. It changes no state by itself."</span>
+                    </div>
+                </form>
+            </details>
+        };
+        form.into_any()
+    })
+}
+
+fn radio(name: &'static str, value: &'static str, label: &'static str) -> impl IntoView {
+    view! { <label><input type="radio" name=name value=value required />{label}</label> }
+}
+
+fn no_other_try(paper: &Paper) -> impl IntoView + use<> {
+    let (op, now) = (paper.op(), paper.now());
+    let until = op.life.approval.retry_until.map(|until| {
+        let is_over = now >= until;
+        let words =
+            if is_over { "The approval could have served one until " } else { "The approval may serve one until " };
+        view! {
+            <tr>
+                <th scope="row">"Approval"</th>
+                <td class="words">{words}{parts::when(until, now, Form::Clock)}"."</td>
+            </tr>
+        }
+    });
+    view! {
+        <section class="sec" aria-labelledby="h-retry">
+            <div class="sec-head"><h2 id="h-retry">"Why there is no other try"</h2></div>
+            <table class="fields fields-words">
+                <tbody>
+                    <tr>
+                        <th scope="row">"Provider"</th>
+                        <td class="words">{slip::prose(&paper.sheet.review.guarantee)}</td>
+                    </tr>
+                    {until}
+                </tbody>
+            </table>
+        </section>
+    }
+}
+
+/// On the stub: until when somebody looks into it, and for how long nobody knows.
+pub fn clocks(paper: &Paper) -> impl IntoView + use<> {
+    let (op, now) = (paper.op(), paper.now());
+    let since = unknown_since(op);
+    let case = op.life.review_case.as_ref().filter(|case| case.resolution.is_none());
+    let due = case.map(|case| match now >= case.due_at {
+        true => view! {
+            <div class="clock clock-soon">
+                <span class="l">"Overdue for"</span>
+                <span class="t">{time::span(now - case.due_at)}</span>
+                <span class="u">"since "{parts::when(case.due_at, now, Form::Clock)}</span>
+            </div>
+        }
+        .into_any(),
+        false => stub::clock("Due in", case.due_at, (case.due_at - case.opened_at) / 1000, now).into_any(),
+    });
+    let owner = match case.map(|case| case.owner.clone()) {
+        Some(Some(owner)) => {
+            view! { <b>{parts::line(&owner)}</b>", by the rule. Passing the due time decides nothing." }.into_any()
+        }
+        Some(None) => "Nobody by name: any operator may settle it.".into_any(),
+        None => "No case is open yet. An operator’s finding opens it.".into_any(),
+    };
+    view! {
+        <section class="p">
+            <div class="clocks">
+                {due}
+                <div class="clock clock-wait">
+                    <span class="l">"Unknown for"</span>
+                    <time class="t" datetime=since.to_string() data-since="">{time::span(now - since)}</time>
+                    <span class="u">"since "{parts::when(since, now, Form::Clock)}</span>
+                </div>
+            </div>
+        </section>
+        {stub::panel("Owner", owner)}
+    }
+}
+
+fn finding_words(finding: ResolutionFinding) -> &'static str {
+    match finding {
+        ResolutionFinding::Applied => "applied",
+        ResolutionFinding::NotApplied => "not applied",
+        ResolutionFinding::Abandon => "no proof",
+    }
+}
+
+/// The ways out, each with what it needs.
+pub fn settle(paper: &Paper) -> AnyView {
+    let op = paper.op();
+    let second = match op.proposal.money {
+        true => "Money takes two people. Time settles nothing.",
+        false => "Time settles nothing.",
+    };
+    let refused = paper.refusal().map(|problem| slip::refused(paper, problem));
+    view! {
+        <section class="decide" id="decide" aria-labelledby="h-decide">
+            <div class="decide-head">
+                <h2 id="h-decide">"Settle "{number(op)}</h2>
+                <span class="second">{second}</span>
+            </div>
+            <div class="decide-notices">{refused}{slip::kept_words(paper)}</div>
+            <div class="ways">
+                {way(paper, ResolutionFinding::Applied)}
+                {way(paper, ResolutionFinding::NotApplied)}
+                {one_more_try()}
+                {way(paper, ResolutionFinding::Abandon)}
+            </div>
+        </section>
+    }
+    .into_any()
+}
+
+/// How a way out is written.
+struct Words {
+    heading: &'static str,
+    effect: &'static str,
+    button: &'static str,
+    value: &'static str,
+    note: &'static str,
+    why: &'static str,
+}
+
+fn words(finding: ResolutionFinding) -> Words {
+    match finding {
+        ResolutionFinding::Applied => Words {
+            heading: "It was applied",
+            effect: "Ends as succeeded. The reference is kept.",
+            button: "Applied",
+            value: "applied",
+            note: "note-applied",
+            why: "why-applied",
+        },
+        ResolutionFinding::NotApplied => Words {
+            heading: "It was not applied",
+            effect: "Ends as failed. A new key is then safe.",
+            button: "Not applied",
+            value: "not_applied",
+            note: "note-not-applied",
+            why: "why-not-applied",
+        },
+        ResolutionFinding::Abandon => Words {
+            heading: "Abandon without proof",
+            effect: "Stays possibly applied. So does the hold.",
+            button: "Abandon",
+            value: "abandon",
+            note: "note-abandon",
+            why: "why-abandon",
+        },
+    }
+}
+
+fn way(paper: &Paper, finding: ResolutionFinding) -> impl IntoView + use<> {
+    let (op, me) = (paper.op(), &paper.visitor.person);
+    let Words { heading, effect, button, value, note, why } = words(finding);
+    let wanted = match finding {
+        ResolutionFinding::Applied => Some(Finding::Applied),
+        ResolutionFinding::NotApplied => Some(Finding::NotApplied),
+        ResolutionFinding::Abandon => None,
+    };
+    // A sender's own word never settles an outcome.
+    let fitting = paper.sheet.evidence.iter().filter(|item| Some(item.finding) == wanted && !is_mere_word(item));
+    let fitting: Vec<_> = fitting.collect();
+    let first = op.life.review_case.as_ref().and_then(|case| case.seconded.as_ref());
+    let first = first.filter(|first| first.finding == finding);
+    let is_mine = first.is_some_and(|first| first.by == *me.id());
+    let mut needs = Vec::new();
+    let mut off = None;
+    let mut need = |is_met: bool, words: String, reason: &'static str| {
+        let class = if is_met { "ok" } else { "no-go" };
+        needs.push(view! { <li class=class>{words}</li> }.into_any());
+        if !is_met && off.is_none() {
+            off = Some(reason);
+        }
+    };
+    if finding == ResolutionFinding::Abandon {
+        need(me.role() == Role::Admin, "An admin".to_owned(), "Off: only admins may.");
+    } else {
+        need(slip::is_operator(me.role()), "An operator or an admin".to_owned(), "Off: only operators and admins may.");
+        let words = format!("Evidence that says “{}”", finding_words(finding));
+        need(!fitting.is_empty(), words, "Off: no evidence says so yet. Record it first.");
+        if op.proposal.money {
+            match first {
+                Some(_) if is_mine => {
+                    need(
+                        false,
+                        "A second person".to_owned(),
+                        "Off: yours is recorded, and a second person has to agree.",
+                    );
+                }
+                Some(first) => {
+                    needs.push(view! { <li class="ok">{format!("{} found the same", first.name)}</li> }.into_any())
+                }
+                None => needs.push(view! { <li>"A second person, after you"</li> }.into_any()),
+            }
+        }
+    }
+    let noted = if finding == ResolutionFinding::Abandon { "A reason" } else { "A note" };
+    needs.push(view! { <li>{noted}</li> }.into_any());
+    let choose = (!fitting.is_empty() && off.is_none()).then(|| {
+        let options = fitting.iter().map(|item| {
+            let tail = item.id.as_str().len().saturating_sub(6);
+            let words = format!("{} by {}, …{}", parts::capital(kind(item)), item.by_name, &item.id.as_str()[tail..]);
+            view! { <option value=item.id.to_string()>{words}</option> }
+        });
+        view! {
+            <label class="field">
+                <span>"It rests on"</span>
+                <select class="in" name="evidence">{options.collect::<Vec<_>>()}</select>
+            </label>
+        }
+    });
+    let noted = off.is_none().then(|| {
+        view! {
+            <label class="field"><span>{noted}</span><TextArea id=note name="note" rows=2 maxlength=4000 /></label>
+        }
+    });
+    view! {
+        <form
+            class="opt"
+            action=format!("{}/resolution", address(op.id()))
+            method="post"
+            aria-label=heading
+        >
+            <h3>{heading}</h3>
+            <p>{effect}</p>
+            <input type="hidden" name="finding" value=value />
+            <ul class="needs">{needs}</ul>
+            {choose}
+            {noted}
+            <div class="foot">
+                <button class="btn" type="submit" disabled=off.map(|_| "disabled") aria-describedby=why>{button}</button>
+                <span class="why-off" id=why>{off}</span>
+            </div>
+        </form>
+    }
+}
+
+/// Nothing licenses one while no provider has declared what it guarantees.
+fn one_more_try() -> impl IntoView {
+    view! {
+        <div class="opt">
+            <h3>"Authorise one more try"</h3>
+            <p>"Same content, same key, once."</p>
+            <ul class="needs">
+                <li class="no-go">"A provider that honours the key or can be asked, proven"</li>
+                <li>"An operator and an approver"</li>
+            </ul>
+            <div class="foot">
+                <button class="btn" type="button" disabled aria-describedby="why-retry">"Authorise one try"</button>
+                <span class="why-off" id="why-retry">"Off: no provider has declared what it guarantees."</span>
+            </div>
+        </div>
+    }
+}

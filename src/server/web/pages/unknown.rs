@@ -1,0 +1,115 @@
+//! What was sent and never answered, the most pressing first.
+
+use axum::{Router, routing::get};
+use leptos::prelude::*;
+
+use super::{
+    parts::{self, Empty, Head},
+    render::{Page, Visitor},
+    shell::Place,
+};
+use crate::{
+    model::{operation::Operation, time::Timestamp},
+    server::{
+        service::{
+            error::Result,
+            sheet::{self, Doubtful},
+        },
+        web::state::AppState,
+    },
+    ui::time::{self, Form},
+};
+
+pub fn routes() -> Router<AppState> {
+    Router::new().route("/unknown", get(show))
+}
+
+async fn show(visitor: Visitor) -> Result<Page> {
+    let doubtful = sheet::doubtful(&visitor.desk, visitor.now).await?;
+    let now = visitor.now;
+    Ok(visitor.page("Unknown", Place::Unknown, || {
+        let list = match doubtful.is_empty() {
+            true => view! {
+                <Empty heading="Nothing is unknown" symbol="done" way_on=Some(("To the desk", "/".to_owned()))>
+                    "Every write that was sent has a definite outcome."
+                </Empty>
+            }
+            .into_any(),
+            false => rows(&doubtful, now).into_any(),
+        };
+        view! {
+            <Head title="Unknown" aside=Some(parts::live().into_any())>
+                "Sent, and never answered. Nobody retries any of it: time passing proves nothing."
+            </Head>
+            {list}
+        }
+    }))
+}
+
+fn rows(all: &[Doubtful], now: Timestamp) -> impl IntoView + use<> {
+    let rows = all.iter().map(|one| row(one, now)).collect::<Vec<_>>();
+    view! {
+        <div class="rows perf unknowns">
+            <div class="row-head" aria-hidden="true">
+                <div class="row-slip">
+                    <span></span>
+                    <span>"Risk"</span>
+                    <span>"What was sent"</span>
+                    <span>"Agent, owner"</span>
+                    <span></span>
+                </div>
+                <div class="row-stub"><span>"Number"</span><span>"For"</span><span>"Due"</span></div>
+            </div>
+            <ol>{rows}</ol>
+        </div>
+    }
+}
+
+fn row(one: &Doubtful, now: Timestamp) -> impl IntoView + use<> {
+    let op = &one.op;
+    let p = &op.proposal;
+    let case = op.life.review_case.as_ref().filter(|case| case.resolution.is_none());
+    let owner = match case {
+        Some(case) => match &case.owner {
+            Some(owner) => format!("owner {owner}"),
+            None => "no owner".to_owned(),
+        },
+        None => "no case yet".to_owned(),
+    };
+    let due = case.map(|case| match now >= case.due_at {
+        true => view! { <span class="flag flag-doubt">"overdue"</span> }.into_any(),
+        false => parts::left(case.due_at, now).into_any(),
+    });
+    let due = due.unwrap_or_else(|| view! { <span class="quiet">"–"</span> }.into_any());
+    view! {
+        <li class="row">
+            <div class="row-slip">
+                <span class="state state-doubt">{parts::glyph("unknown")}</span>
+                {parts::risk(p.risk)}
+                <div class="row-what">
+                    <div class="row-name">
+                        <a class="row-link" href=format!("/operations/{}", p.id)>
+                            <b>{p.title.clone()}</b>
+                            {parts::target(p.target.as_str())}
+                        </a>
+                        {(op.life.disputed).then(|| parts::flag("stop", "disputed".to_owned()))}
+                    </div>
+                    <p class="row-effect">{parts::line(&p.consequence)}</p>
+                </div>
+                <div class="row-who"><span>{parts::line(&one.agent)}</span><span>{parts::line(&owner)}</span></div>
+                {number(op)}
+            </div>
+            <div class="row-stub">
+                {number(op)}
+                <time class="second" datetime=one.since.to_string() data-since="" title=parts::utc(one.since, Form::Clock, now)>
+                    {time::span(now - one.since)}
+                </time>
+                {due}
+            </div>
+        </li>
+    }
+}
+
+fn number(op: &Operation) -> impl IntoView + use<> {
+    view! { <span class="no">{op.proposal.fingerprint.short_code()}</span> }
+}
