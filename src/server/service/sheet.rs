@@ -26,7 +26,7 @@ use crate::{
             Conn,
             agent::{self, Agent},
             conflict, evidence, executor, log,
-            operation::{Filter, Order, list, open_on_target, same_command},
+            operation::{Filter, Order, list, same_command, unsettled_on_target, waiting_on_target},
             person, resource, run,
         },
         web::auth::{PersonIdentity, Principal},
@@ -101,11 +101,13 @@ impl Sheet {
             Some(id) => conflict::find(conn, id).await?,
             None => None,
         };
-        let on_target: Vec<_> =
-            open_on_target(conn, p.target.as_str()).await?.into_iter().map(|other| as_of(other, now)).collect();
-        let is_held = is_doubtful(&op);
-        let waiting_behind = on_target.iter().filter(|other| is_held && other.state() == State::Approved).cloned();
-        let waits_for = on_target.iter().find(|other| other.id() != op.id() && is_doubtful(other)).cloned();
+        let mut waiting_behind = Vec::new();
+        if is_doubtful(&op) {
+            let waiting = waiting_on_target(conn, p.target.as_str()).await?.into_iter().map(|other| as_of(other, now));
+            waiting_behind.extend(waiting.filter(|other| other.state() == State::Approved));
+        }
+        let unsettled = unsettled_on_target(conn, p.target.as_str()).await?.into_iter().map(|other| as_of(other, now));
+        let waits_for = unsettled.into_iter().find(|other| other.id() != op.id() && is_doubtful(other));
         let lines = log::of_operation(conn, id).await?;
         Ok(Self {
             command,
@@ -116,7 +118,7 @@ impl Sheet {
             run_label: run.map(|run| run.label).unwrap_or_default(),
             rights: rights(conn, &op, reader, now).await?,
             duplicates: duplicates(conn, &op, now).await?,
-            waiting_behind: waiting_behind.collect(),
+            waiting_behind,
             waits_for,
             conflict,
             evidence: evidence::of_operation(conn, id).await?,
