@@ -16,9 +16,11 @@ pub fn TextArea(
     #[prop(optional)]
     class: &'static str,
     /// The id of what explains it.
-    #[prop(optional, into)]
-    described_by: Option<String>,
-    #[prop(optional, into)] invalid: Option<&'static str>,
+    #[prop(optional_no_strip)]
+    described_by: Option<&'static str>,
+    /// `true` when it was not taken.
+    #[prop(optional_no_strip)]
+    invalid: Option<&'static str>,
 ) -> impl IntoView {
     view! {
         <textarea

@@ -9,7 +9,7 @@ use crate::{
     model::{
         approval::{Voter, may_vote},
         document,
-        id::{AgentId, OperationId},
+        id::{AgentId, OperationId, RunId},
         kind::Risk,
         operation::{
             Decision, Operation, State,
@@ -237,8 +237,7 @@ pub enum Counted {
 /// When the database is away.
 pub async fn queue(desk: &Desk, reader: &Voter, asked: &Asked, now: Timestamp) -> Result<Queue> {
     let mut conn = desk.store.read().await?;
-    let agents: HashMap<AgentId, Agent> =
-        agent::list(&mut conn).await?.into_iter().map(|agent| (agent.id.clone(), agent)).collect();
+    let agents = agents(&mut conn).await?;
     let tally = queue::tally(&mut conn, now, Timestamp(now.as_millis() + EXPIRING_MS)).await?;
 
     let waiting = Filter { states: vec![State::Pending], order: Order::SoonestFirst, limit: SCAN, ..Filter::default() };
@@ -300,9 +299,7 @@ pub async fn queue(desk: &Desk, reader: &Voter, asked: &Asked, now: Timestamp) -
             if !is_asked || !lane.holds(state, deadline, now) {
                 continue;
             }
-            let agent = agents.get(&op.proposal.agent).map(|agent| agent.name.clone()).unwrap_or_default();
-            let looks = looks(&op);
-            queue.rows.push(Row { op, state, agent, deadline, standing, looks, repeats: None });
+            queue.rows.push(row(op, reader, &agents, now));
         }
         if is_last || queue.next.is_some() {
             break;
@@ -312,6 +309,40 @@ pub async fn queue(desk: &Desk, reader: &Voter, asked: &Asked, now: Timestamp) -
         row.repeats = repeats(&mut conn, &row.op, now).await?;
     }
     Ok(queue)
+}
+
+/// What one run proposed, the newest first, and whether there is more.
+pub async fn operations_of_run(
+    desk: &Desk,
+    reader: &Voter,
+    run: &RunId,
+    before: Option<OperationId>,
+    now: Timestamp,
+) -> Result<(Vec<Row>, Option<OperationId>)> {
+    let mut conn = desk.store.read().await?;
+    let agents = agents(&mut conn).await?;
+    let filter = Filter { run: Some(run.clone()), before, limit: PAGE as i64 + 1, ..Filter::default() };
+    let mut found = operation::list(&mut conn, &filter).await?;
+    let has_more = found.len() > PAGE;
+    found.truncate(PAGE);
+    let next = found.last().filter(|_| has_more).map(|op| op.id().clone());
+    Ok((found.into_iter().map(|op| row(op, reader, &agents, now)).collect(), next))
+}
+
+async fn agents(conn: &mut Conn) -> Result<HashMap<AgentId, Agent>> {
+    Ok(agent::list(conn).await?.into_iter().map(|agent| (agent.id.clone(), agent)).collect())
+}
+
+fn row(op: Operation, reader: &Voter, agents: &HashMap<AgentId, Agent>, now: Timestamp) -> Row {
+    Row {
+        state: state_at(&op, now),
+        agent: agents.get(&op.proposal.agent).map(|agent| agent.name.clone()).unwrap_or_default(),
+        deadline: next_lapse(&op),
+        standing: standing(&op, reader, agents),
+        looks: looks(&op),
+        repeats: None,
+        op,
+    }
 }
 
 fn cursor(op: &Operation, lane: Lane) -> Cursor {

@@ -9,9 +9,12 @@ mod bulk;
 pub mod error;
 mod operation;
 pub mod parts;
+mod people;
 mod problems;
 mod queue;
 pub mod render;
+mod runs;
+mod settings;
 mod setup;
 pub mod shell;
 mod sign_in;
@@ -44,6 +47,9 @@ pub fn routes(state: AppState) -> Router<AppState> {
     Router::new()
         .merge(queue::routes())
         .merge(bulk::routes())
+        .merge(runs::routes())
+        .merge(settings::routes())
+        .merge(people::routes())
         .merge(sign_in::routes())
         .merge(unknown::routes())
         .merge(setup::routes())

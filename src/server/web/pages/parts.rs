@@ -38,6 +38,15 @@ pub fn escape(code_point: u32, name: &str) -> impl IntoView + use<> {
     view! { <span class="esc" data-cp=format!("{code_point:X}") title=title>{number}</span> }
 }
 
+/// The same as plain text, for where no markup is possible.
+pub fn plain(text: &str) -> String {
+    let pieces = pieces(text, Breaks::Escape).into_iter().map(|piece| match piece {
+        Piece::Plain(plain) => plain,
+        Piece::Escape { code_point, .. } => format!("[U+{code_point:04X}]"),
+    });
+    pieces.collect()
+}
+
 /// A line of somebody else's text: a name, a title, a target.
 pub fn line(text: &str) -> impl IntoView + use<> {
     said(text, Breaks::Escape)
@@ -320,7 +329,7 @@ pub fn Head(
     view! {
         <div class="split head">
             <div>
-                <h1>{title}</h1>
+                <h1>{line(&title)}</h1>
                 <p>{children()}</p>
             </div>
             <div>{aside}</div>

@@ -352,7 +352,7 @@ fn rows(asked: &Asked, queue: &Queue, now: Timestamp) -> impl IntoView + use<> {
             let head = (!title.is_empty()).then(|| {
                 view! { <h2 class="row-group"><span>{title}" "<i>{rows.len()}</i></span><span></span></h2> }
             });
-            let rows: Vec<_> = rows.into_iter().map(|one| row(one, lane, now)).collect();
+            let rows: Vec<_> = rows.into_iter().map(|one| row(one, last(lane), Pick::Offered, now)).collect();
             view! { {head}<ol>{rows}</ol> }
         })
         .collect();
@@ -425,11 +425,35 @@ fn may_pick(row: &Row) -> bool {
     row.state == State::Pending && row.standing == Standing::Open && !row.op.proposal.risk.needs_care()
 }
 
-fn row(row: &Row, lane: Lane, now: Timestamp) -> impl IntoView + use<> {
+/// Whether a list lets its reader select rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    Offered,
+    None,
+}
+
+/// What stands in the last column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    TimeLeft,
+    State,
+}
+
+fn last(lane: Lane) -> Last {
+    match lane {
+        Lane::Review | Lane::Approved | Lane::Expiring => Last::TimeLeft,
+        Lane::Conflicts | Lane::Unknown | Lane::Done => Last::State,
+    }
+}
+
+/// One operation in a list.
+pub fn row(row: &Row, last: Last, pick: Pick, now: Timestamp) -> impl IntoView + use<> {
     let op = &row.op;
     let p = &op.proposal;
     let code = p.fingerprint.short_code();
-    let pick = if may_pick(row) {
+    let pick = if pick == Pick::None {
+        view! { <span class="lone"></span> }.into_any()
+    } else if may_pick(row) {
         let label = format!("Select {code}");
         view! { <input type="checkbox" name="pick" value=p.id.to_string() aria-label=label /> }.into_any()
     } else {
@@ -446,11 +470,9 @@ fn row(row: &Row, lane: Lane, now: Timestamp) -> impl IntoView + use<> {
         State::Pending => view! { <span>"waiting "{parts::since(p.created_at, now)}</span> }.into_any(),
         _ => view! { <span>{parts::when(op.life.updated_at, now, Form::Clock)}</span> }.into_any(),
     };
-    let last = match lane {
-        Lane::Review | Lane::Approved | Lane::Expiring => row.deadline.map(|until| parts::left(until, now)).into_any(),
-        Lane::Conflicts | Lane::Unknown | Lane::Done => {
-            parts::state_mark(row.state, op.granted(), parts::capital(row.state.as_str())).into_any()
-        }
+    let last = match last {
+        Last::TimeLeft => row.deadline.map(|until| parts::left(until, now)).into_any(),
+        Last::State => parts::state_mark(row.state, op.granted(), parts::capital(row.state.as_str())).into_any(),
     };
     view! {
         <li class="row" data-id=p.id.to_string() data-version=op.life.version>

@@ -20,6 +20,7 @@ use crate::{
         service::{
             Desk, desk,
             error::{Error, Result},
+            operation::{self, Pause},
         },
         web::{assets, auth::PersonIdentity, security::Nonce, state::AppState},
     },
@@ -34,6 +35,8 @@ pub struct Visitor {
     pub now: Timestamp,
     /// What the top bar counts.
     pub counts: desk::Counts,
+    /// Set while the desk is paused.
+    pub pause: Option<Pause>,
     nonce: Nonce,
 }
 
@@ -47,6 +50,7 @@ impl Visitor {
             now: self.now,
             person: Some(&self.person),
             counts: self.counts,
+            pause: self.pause.as_ref(),
         };
         Page::render(frame, &self.nonce, view)
     }
@@ -54,7 +58,8 @@ impl Visitor {
     async fn of(desk: Desk, nonce: Nonce, person: PersonIdentity) -> Result<Self> {
         let now = desk.now();
         let counts = desk::counts(&desk, now).await?;
-        Ok(Self { desk, person, now, counts, nonce })
+        let pause = operation::pause(&mut desk.store.read().await?).await?;
+        Ok(Self { desk, person, now, counts, pause, nonce })
     }
 }
 
@@ -105,7 +110,8 @@ impl FromRequestParts<AppState> for Passer {
 /// A page without the bar.
 pub fn bare<V: IntoView>(desk: &Desk, nonce: &Nonce, title: &str, view: impl FnOnce() -> V) -> Page {
     let counts = desk::Counts::default();
-    let frame = Frame { title, place: Place::Nowhere, host: host(desk), now: desk.now(), person: None, counts };
+    let (now, place) = (desk.now(), Place::Nowhere);
+    let frame = Frame { title, place, host: host(desk), now, person: None, counts, pause: None };
     Page::render(frame, nonce, view)
 }
 

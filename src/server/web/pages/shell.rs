@@ -5,7 +5,10 @@ use leptos::prelude::*;
 use super::parts;
 use crate::{
     model::{approval::Role, time::Timestamp},
-    server::{service::desk::Counts, web::auth::PersonIdentity},
+    server::{
+        service::{desk::Counts, operation::Pause},
+        web::auth::PersonIdentity,
+    },
     ui::{
         countdown::Countdown,
         keys::Keys,
@@ -69,13 +72,14 @@ pub struct Frame<'a> {
     /// Nobody: no bar.
     pub person: Option<&'a PersonIdentity>,
     pub counts: Counts,
+    pub pause: Option<&'a Pause>,
 }
 
 /// The whole document.
 pub fn document(frame: Frame<'_>, nonce: &str, version: &str, content: impl IntoView) -> impl IntoView {
     let title = match frame.title {
         "" => "Counterfoil".to_owned(),
-        title => format!("{title} · Counterfoil"),
+        title => format!("{} · Counterfoil", parts::plain(title)),
     };
     let (script, wasm) = (format!("/pkg/counterfoil.js?v={version}"), format!("/pkg/counterfoil.wasm?v={version}"));
     let loader = LOADER.replace("SCRIPT", &script).replace("WASM", &wasm);
@@ -95,6 +99,7 @@ pub fn document(frame: Frame<'_>, nonce: &str, version: &str, content: impl Into
                 <a class="skip" href="#main">"Skip to the content"</a>
                 {frame.person.map(|person| bar(&frame, person))}
                 <main id="main" class="wrap" tabindex="-1">
+                    {frame.pause.map(|pause| paused(pause, frame.now))}
                     {content}
                 </main>
                 {footer(&frame)}
@@ -142,6 +147,17 @@ fn bar(frame: &Frame<'_>, person: &PersonIdentity) -> impl IntoView + use<> {
                 </div>
             </div>
         </header>
+    }
+}
+
+fn paused(pause: &Pause, now: Timestamp) -> impl IntoView + use<> {
+    view! {
+        <div class="notice notice-heed notice-page" role="status">
+            <div>
+                <h2>{parts::line(&pause.by)}" paused the desk at "{parts::when(pause.at, now, Form::Clock)}</h2>
+                <p>"Nothing is claimed or sent. Deadlines keep running. “"{parts::line(&pause.reason)}"”"</p>
+            </div>
+        </div>
     }
 }
 

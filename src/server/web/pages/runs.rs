@@ -1,0 +1,335 @@
+//! Runs: the processes of agents, and the way to stop one.
+
+use axum::{
+    Router,
+    response::{IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
+use leptos::prelude::*;
+use serde::Deserialize;
+
+use super::{
+    error,
+    parts::{self, Empty, Head, Sheet},
+    queue::{self, Last, Pick},
+    render::{Page, Visitor, query},
+    shell::Place,
+};
+use crate::{
+    model::{
+        approval::Role,
+        id::{OperationId, RunId},
+        problem::{Code, Problem},
+        run::{RunStatus, WriteGrant},
+        text::Breaks,
+        time::Timestamp,
+    },
+    server::{
+        service::{
+            desk,
+            error::{Error, Result},
+            run,
+        },
+        store::{agent, person, run::Run},
+        web::{
+            auth::Principal,
+            body::{Form, Path, Query},
+            state::AppState,
+        },
+    },
+    ui::time::Form as TimeForm,
+};
+
+const PAGE: i64 = 50;
+
+pub fn routes() -> Router<AppState> {
+    Router::new().route("/runs", get(list)).route("/runs/{id}", get(show)).route("/runs/{id}/stop", post(stop))
+}
+
+#[derive(Deserialize)]
+struct Before {
+    before: Option<String>,
+}
+
+async fn list(visitor: Visitor, Query(Before { before }): Query<Before>) -> Result<Page> {
+    let before = before.as_deref().and_then(|id| id.parse::<RunId>().ok());
+    let mut runs = run::list(&visitor.desk, &principal(&visitor), before.as_ref(), PAGE + 1).await?;
+    let has_more = runs.len() as i64 > PAGE;
+    runs.truncate(PAGE as usize);
+    let next = runs.last().filter(|_| has_more).map(|run| format!("/runs?{}", query(&[("before", run.id.as_str())])));
+    let now = visitor.now;
+    Ok(visitor.page("Runs", Place::Runs, || {
+        let rows: Vec<_> = runs.iter().map(|run| row(run, now)).collect();
+        view! {
+            <Head title="Runs">"Each is one process of an agent, with a credential of its own. Newest first."</Head>
+            {if rows.is_empty() {
+                view! {
+                    <Empty heading="No agent has started a run" way_on=Some(("See the agents", "/settings/agents".to_owned()))>
+                        "An agent starts one with its token; every write it proposes belongs to a run."
+                    </Empty>
+                }
+                    .into_any()
+            } else {
+                view! {
+                    <div class="rows perf runs">
+                        <div class="row-head" aria-hidden="true">
+                            <div class="row-slip">
+                                <span>"State"</span>
+                                <span>"Run"</span>
+                                <span>"Agent"</span>
+                                <span>"Started"</span>
+                            </div>
+                            <div class="row-stub">
+                                <span>"Ends"</span>
+                            </div>
+                        </div>
+                        <ol>{rows}</ol>
+                    </div>
+                }
+                    .into_any()
+            }}
+            {next
+                .map(|address| {
+                    view! {
+                        <nav class="pages" aria-label="Pages">
+                            <a class="btn btn-small" rel="next" href=address>"Next page"</a>
+                        </nav>
+                    }
+                })}
+        }
+    }))
+}
+
+fn principal(visitor: &Visitor) -> Principal {
+    Principal::Person(visitor.person.clone())
+}
+
+fn row(run: &Run, now: Timestamp) -> impl IntoView + use<> {
+    let ends = match (run.status(now), &run.stopped) {
+        (RunStatus::Live, _) => view! { <span>"in "{parts::left(run.expires_at, now)}</span> }.into_any(),
+        (_, Some(stopped)) => {
+            view! { <span>"stopped "{parts::when(stopped.at, now, TimeForm::Clock)}</span> }.into_any()
+        }
+        (_, None) => view! { <span>"expired "{parts::when(run.expires_at, now, TimeForm::Clock)}</span> }.into_any(),
+    };
+    view! {
+        <li class="row">
+            <div class="row-slip">
+                {status(run.status(now))}
+                <div class="row-what">
+                    <div class="row-name">
+                        <a class="row-link" href=format!("/runs/{}", run.id)>
+                            <b>{parts::line(&run.label)}</b>
+                        </a>
+                    </div>
+                    <p class="id">{run.id.to_string()}</p>
+                </div>
+                <span>{parts::line(&run.agent_name)}</span>
+                <span>{parts::when(run.created_at, now, TimeForm::Clock)}</span>
+            </div>
+            <div class="row-stub">{ends}</div>
+        </li>
+    }
+}
+
+fn status(status: RunStatus) -> impl IntoView {
+    let meaning = match status {
+        RunStatus::Live => "state-sign",
+        RunStatus::Stopped => "state-stop",
+        RunStatus::Expired => "state-off",
+    };
+    view! { <span class=format!("state {meaning}")>{parts::capital(status.as_str())}</span> }
+}
+
+#[derive(Deserialize)]
+struct BeforeOperation {
+    before: Option<String>,
+}
+
+async fn show(
+    visitor: Visitor,
+    Path(id): Path<RunId>,
+    Query(BeforeOperation { before }): Query<BeforeOperation>,
+) -> Result<Page> {
+    let before = before.as_deref().and_then(|id| id.parse().ok());
+    page(&visitor, &id, before, None).await
+}
+
+#[derive(Deserialize)]
+struct Stop {
+    #[serde(default)]
+    reason: String,
+}
+
+async fn stop(visitor: Visitor, Path(id): Path<RunId>, Form(given): Form<Stop>) -> Result<Response> {
+    let reason = given.reason.trim().to_owned();
+    let refused = match reason.chars().count() {
+        0 => Some("Say why: it stands in the log and on what is cancelled."),
+        1..=1000 => None,
+        _ => Some("At most 1000 characters."),
+    };
+    if let Some(words) = refused {
+        let page = page(&visitor, &id, None, Some(words.to_owned())).await?;
+        return Ok(page.refused(Code::ValidationFailed).into_response());
+    }
+    match run::stop(&visitor.desk, &principal(&visitor), &id, reason).await {
+        Ok(_) => Ok(Redirect::to(&format!("/runs/{id}")).into_response()),
+        Err(Error::Refused(Problem { code: Code::Forbidden, detail, .. })) => {
+            let page = page(&visitor, &id, None, Some(error::sentence(&detail))).await?;
+            Ok(page.refused(Code::Forbidden).into_response())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, refused: Option<String>) -> Result<Page> {
+    let run = run::get(&visitor.desk, &principal(visitor), id).await?;
+    let (rows, next) = desk::operations_of_run(&visitor.desk, &visitor.person.voter(), id, before, visitor.now).await?;
+    let mut conn = visitor.desk.store.read().await?;
+    let agent = agent::by_id(&mut conn, &run.agent).await?;
+    let owner = agent.as_ref().map(|agent| agent.owner_name.clone()).unwrap_or_default();
+    let stopped_by = match &run.stopped {
+        Some(stopped) => match stopped.by.parse() {
+            Ok(id) => person::by_id(&mut conn, &id).await?.map(|person| person.name),
+            Err(_) => Some("the run itself".to_owned()),
+        },
+        None => None,
+    };
+    let person = &visitor.person;
+    let may_stop = matches!(person.role(), Role::Operator | Role::Admin)
+        || agent.as_ref().is_some_and(|agent| agent.owner == *person.id());
+    let now = visitor.now;
+    let next = next.map(|id| format!("/runs/{}?{}", run.id, query(&[("before", id.as_str())])));
+    let title = run.label.clone();
+    Ok(visitor.page(&title, Place::Runs, || {
+        let rows: Vec<_> = rows.iter().map(|one| queue::row(one, Last::State, Pick::None, now)).collect();
+        let slip = facts(&run, &owner, stopped_by.as_deref(), now).into_any();
+        let stub = stopping(&run, may_stop, refused, now).into_any();
+        view! {
+            <nav class="crumbs" aria-label="Place">
+                <a href="/runs">"Runs"</a>
+            </nav>
+            <Head title=title.clone()>
+                "A run of "{parts::line(&run.agent_name)}", started "{parts::when(run.created_at, now, TimeForm::Clock)}"."
+            </Head>
+            <Sheet slip=slip stub=stub stub_label="Stop" />
+            <section class="gap-top" aria-labelledby="h-operations">
+                <h2 id="h-operations">"What it proposed"</h2>
+                {if rows.is_empty() {
+                    view! { <p class="second gap-small">"Nothing yet."</p> }.into_any()
+                } else {
+                    view! {
+                        <div class="rows perf gap-small">
+                            <ol>{rows}</ol>
+                        </div>
+                    }
+                        .into_any()
+                }}
+                {next
+                    .map(|address| {
+                        view! {
+                            <nav class="pages" aria-label="Pages">
+                                <a class="btn btn-small" rel="next" href=address>"Next page"</a>
+                            </nav>
+                        }
+                    })}
+            </section>
+        }
+    }))
+}
+
+fn facts(run: &Run, owner: &str, stopped_by: Option<&str>, now: Timestamp) -> impl IntoView + use<> {
+    let stopped = run.stopped.as_ref().map(|stopped| {
+        view! {
+            <dt>"Stopped"</dt>
+            <dd>
+                {parts::when(stopped.at, now, TimeForm::Clock)}
+                " by "
+                {stopped_by.unwrap_or(&stopped.by).to_owned()}
+                ": "
+                {parts::said(&stopped.reason, Breaks::Keep)}
+            </dd>
+        }
+    });
+    let write_set = match &run.write_set {
+        None => view! { "Anything may be proposed, nothing is granted without a person." }.into_any(),
+        Some(set) if set.is_empty() => view! { "Nothing." }.into_any(),
+        Some(set) => view! { <ul class="stack-2">{set.iter().map(|grant| entry(grant, now)).collect::<Vec<_>>()}</ul> }
+            .into_any(),
+    };
+    view! {
+        <div class="slip-top">{status(run.status(now))}</div>
+        <section class="sec sec-first">
+            <dl class="facts">
+                <dt>"Agent"</dt>
+                <dd>{parts::line(&run.agent_name)}", owned by "{owner.to_owned()}</dd>
+                <dt>"Id"</dt>
+                <dd class="id">{run.id.to_string()}</dd>
+                <dt>"Expires"</dt>
+                <dd>{parts::when(run.expires_at, now, TimeForm::Clock)}</dd>
+                {stopped}
+                <dt>"Write set"</dt>
+                <dd>{write_set}</dd>
+            </dl>
+        </section>
+    }
+}
+
+fn entry(grant: &WriteGrant, now: Timestamp) -> impl IntoView + use<> {
+    let verbs: Vec<_> = grant.verbs.iter().map(|verb| verb.as_str()).collect();
+    let until = grant.expires_at.map(|at| view! { ", until "{parts::when(at, now, TimeForm::Clock)} });
+    view! {
+        <li>
+            {parts::target(grant.resource.as_str())}
+            " "
+            {verbs.join(", ")}
+            {grant.exclusive.then_some(", alone")}
+            {until}
+        </li>
+    }
+}
+
+fn stopping(run: &Run, may_stop: bool, refused: Option<String>, now: Timestamp) -> impl IntoView + use<> {
+    let is_over = run.status(now) != RunStatus::Live;
+    let is_refused = refused.is_some();
+    if is_over || !may_stop {
+        let words = if is_over {
+            "It is over. What it had sent can still be reported; nothing else is taken from it."
+        } else {
+            "It is stopped by itself, by its agent's owner or by an operator."
+        };
+        return view! {
+            <section class="p p-first">
+                <div class="p-head">
+                    <h2>"Stop this run"</h2>
+                </div>
+                <p>{words}</p>
+            </section>
+        }
+        .into_any();
+    }
+    view! {
+        <form class="p p-first" action=format!("/runs/{}/stop", run.id) method="post">
+            <div class="p-head">
+                <h2>"Stop this run"</h2>
+            </div>
+            <div class="stack">
+                <p>"For good. Its token stops working, and what it has not sent is cancelled."</p>
+                <label class="field">
+                    <span>"Why"</span>
+                    <input
+                        class="in"
+                        name="reason"
+                        maxlength="1000"
+                        required
+                        aria-invalid=is_refused.then_some("true")
+                        aria-describedby=is_refused.then_some("refused")
+                    />
+                </label>
+                {refused.map(|words| view! { <p class="err" id="refused" role="alert">{words}</p> })}
+                <button class="btn btn-stop" type="submit">"Stop the run"</button>
+            </div>
+        </form>
+    }
+    .into_any()
+}
