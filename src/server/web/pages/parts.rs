@@ -337,6 +337,32 @@ pub fn Head(
     }
 }
 
+/// A table of things, wider than a phone: it scrolls by itself, also by keyboard.
+#[component]
+pub fn List(
+    /// What is listed, for those who cannot see it.
+    label: &'static str,
+    /// An empty head is for a column that needs no words.
+    heads: Vec<&'static str>,
+    /// The `<tr>`s.
+    children: Children,
+) -> impl IntoView {
+    let head = |words: &'static str| match words {
+        "" => view! { <td></td> }.into_any(),
+        words => view! { <th scope="col">{words}</th> }.into_any(),
+    };
+    view! {
+        <div class="scroll-x" role="region" tabindex="0" aria-label=label>
+            <table class="list">
+                <thead>
+                    <tr>{heads.into_iter().map(head).collect::<Vec<_>>()}</tr>
+                </thead>
+                <tbody>{children()}</tbody>
+            </table>
+        </div>
+    }
+}
+
 /// The product's mark.
 pub fn brand() -> impl IntoView {
     view! { <svg width="24" height="16" viewBox="0 0 24 16" aria-hidden="true" inner_html=BRAND></svg> }

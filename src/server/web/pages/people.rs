@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use serde::Deserialize;
 
 use super::{
-    parts::{self, Head, Sheet},
+    parts::{self, Head, List, Sheet},
     render::{Page, Visitor},
     settings::{Tab, beside_form, faults, is_admin, none_yet, tabs},
     shell::Place,
@@ -139,26 +139,16 @@ async fn people_page(visitor: &Visitor, given: GivenPerson, refused: Option<&Pro
                 view! {
                     <tr>
                         <th scope="row">{name}</th>
-                        <td class="words"><b>{person.role.as_str()}</b>", "{role_words(person.role)}</td>
-                        <td>{person.groups.join(" ")}</td>
-                        <td class="kind">{state}</td>
+                        <td><b>{person.role.as_str()}</b>", "{role_words(person.role)}</td>
+                        <td class="mono">{person.groups.join(" ")}</td>
+                        <td class="meta">{state}</td>
                     </tr>
                 }
             })
             .collect();
         let slip = view! {
-            <section class="sec sec-first scroll-x">
-                <table class="fields">
-                    <thead>
-                        <tr>
-                            <th scope="col">"Name"</th>
-                            <th scope="col">"Role"</th>
-                            <th scope="col">"Groups"</th>
-                            <th scope="col"><span class="unseen">"State"</span></th>
-                        </tr>
-                    </thead>
-                    <tbody>{rows}</tbody>
-                </table>
+            <section class="sec sec-first">
+                <List label="People" heads=vec!["Name", "Role", "Groups", ""]>{rows}</List>
             </section>
         };
         let stub = if is_admin {
@@ -460,9 +450,9 @@ async fn agents_page(visitor: &Visitor, given: GivenAgent, refused: Option<&Prob
                 view! {
                     <tr>
                         <th scope="row">{name}</th>
-                        <td class="words">{agent.owner_name.clone()}</td>
-                        <td class="words">{allow}</td>
-                        <td class="kind">{state}</td>
+                        <td>{agent.owner_name.clone()}</td>
+                        <td>{allow}</td>
+                        <td class="meta">{state}</td>
                     </tr>
                 }
             })
@@ -471,18 +461,8 @@ async fn agents_page(visitor: &Visitor, given: GivenAgent, refused: Option<&Prob
             none_yet("No agents yet", "An agent is a program with an owner. It proposes; it never decides.").into_any()
         } else {
             view! {
-                <section class="sec sec-first scroll-x">
-                    <table class="fields">
-                        <thead>
-                            <tr>
-                                <th scope="col">"Name"</th>
-                                <th scope="col">"Owner"</th>
-                                <th scope="col">"Its runs may be granted"</th>
-                                <th scope="col"><span class="unseen">"State"</span></th>
-                            </tr>
-                        </thead>
-                        <tbody>{rows}</tbody>
-                    </table>
+                <section class="sec sec-first">
+                    <List label="Agents" heads=vec!["Name", "Owner", "Its runs may be granted", ""]>{rows}</List>
                 </section>
             }
             .into_any()
@@ -703,8 +683,8 @@ async fn executors_page(visitor: &Visitor, given: GivenExecutor, refused: Option
             view! {
                 <tr>
                     <th scope="row">{parts::line(&executor.name)}</th>
-                    <td>{executor.kinds.join(" ")}</td>
-                    <td class="kind">{state}</td>
+                    <td class="mono">{executor.kinds.join(" ")}</td>
+                    <td class="meta">{state}</td>
                 </tr>
             }
         };
@@ -715,17 +695,8 @@ async fn executors_page(visitor: &Visitor, given: GivenExecutor, refused: Option
             none_yet("No executors yet", words).into_any()
         } else {
             view! {
-                <section class="sec sec-first scroll-x">
-                    <table class="fields">
-                        <thead>
-                            <tr>
-                                <th scope="col">"Name"</th>
-                                <th scope="col">"Kinds"</th>
-                                <th scope="col"><span class="unseen">"State"</span></th>
-                            </tr>
-                        </thead>
-                        <tbody>{rows}</tbody>
-                    </table>
+                <section class="sec sec-first">
+                    <List label="Executors" heads=vec!["Name", "Kinds", ""]>{rows}</List>
                 </section>
             }
             .into_any()

@@ -4,7 +4,7 @@ use axum::{Router, response::IntoResponse, routing::get};
 use leptos::prelude::*;
 
 use super::{
-    parts::{Head, Sheet},
+    parts::{Head, List, Sheet},
     render::Passer,
     shell::Place,
 };
@@ -394,24 +394,15 @@ async fn all(passer: Passer) -> impl IntoResponse {
                     <th scope="row">
                         <a href=format!("/problems/{code}")>{code.as_str()}</a>
                     </th>
-                    <td class="words">{code.title()}</td>
-                    <td class="kind">{code.status()}</td>
+                    <td>{code.title()}</td>
+                    <td class="meta">{code.status()}</td>
                 </tr>
             }
         });
         view! {
             <Head title="Refusals">"Every answer that is a no, by status."</Head>
             <div class="card pane">
-                <table class="fields">
-                    <thead>
-                        <tr>
-                            <th scope="col">"Code"</th>
-                            <th scope="col">"In a sentence"</th>
-                            <th scope="col">"Status"</th>
-                        </tr>
-                    </thead>
-                    <tbody>{rows.collect::<Vec<_>>()}</tbody>
-                </table>
+                <List label="Refusals" heads=vec!["Code", "In a sentence", "Status"]>{rows.collect::<Vec<_>>()}</List>
             </div>
         }
     })

@@ -6,12 +6,12 @@ use axum::{
     routing::{get, post},
 };
 use leptos::prelude::*;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
     error::sentence,
-    parts::{self, Empty, Head, Meaning, Notice, Sheet},
+    parts::{self, Empty, Head, List, Meaning, Notice, Sheet},
     problems::quoted,
     render::{Page, Visitor},
     shell::Place,
@@ -178,7 +178,7 @@ async fn policies(visitor: Visitor, Query(question): Query<Question>) -> Result<
         Some(id) => {
             names.iter().find(|person| person.id.as_str() == id).map_or(id.clone(), |person| person.name.clone())
         }
-        None => "the first start".to_owned(),
+        None => "nobody: the first start".to_owned(),
     };
     let hit = match &matched {
         Matched::Rule { answer, .. } => Some(answer.place),
@@ -499,10 +499,15 @@ fn answer(matched: &Matched) -> impl IntoView + use<> {
     }
 }
 
+/// The policy as it is edited, its members in the order in which they are read.
+#[derive(Serialize)]
+struct Document<'a> {
+    rules: &'a [Rule],
+}
+
 async fn edit_policy(visitor: Visitor, _: Admin) -> Result<Page> {
     let policy = catalogue::policy_in_force(&visitor.desk).await?;
-    let document = serde_json::json!({ "rules": policy.rules });
-    let text = serde_json::to_string_pretty(&document).map_err(Error::internal)?;
+    let text = serde_json::to_string_pretty(&Document { rules: &policy.rules }).map_err(Error::internal)?;
     Ok(policy_editor(&visitor, policy.version, text, None))
 }
 
@@ -610,11 +615,11 @@ async fn kinds(visitor: Visitor) -> Result<Page> {
                 view! {
                     <tr>
                         <th scope="row"><a href=format!("/settings/kinds/{}", kind.name)>{kind.name.clone()}</a></th>
-                        <td class="words">{parts::line(&text("title"))}</td>
+                        <td>{parts::line(&text("title"))}</td>
                         <td>{risk_of(&kind.document).map(parts::risk)}</td>
-                        <td class="words">{parts::line(&text("conditional"))}</td>
-                        <td class="words">{parts::line(&text("executor"))}</td>
-                        <td class="kind">"version "{kind.version}", "{origin}</td>
+                        <td>{parts::line(&text("conditional"))}</td>
+                        <td>{parts::line(&text("executor"))}</td>
+                        <td class="meta">"version "{kind.version}", "{origin}</td>
                     </tr>
                 }
             })
@@ -627,20 +632,8 @@ async fn kinds(visitor: Visitor) -> Result<Page> {
                 "What agents may propose: its schema, its words, its risk. Versions are only ever added."
             </Head>
             {tabs(Tab::Kinds)}
-            <div class="card pane gap-top scroll-x">
-                <table class="fields">
-                    <thead>
-                        <tr>
-                            <th scope="col">"Name"</th>
-                            <th scope="col">"Title"</th>
-                            <th scope="col">"Risk"</th>
-                            <th scope="col">"Version of the target"</th>
-                            <th scope="col">"Carried out by"</th>
-                            <th scope="col">"Version"</th>
-                        </tr>
-                    </thead>
-                    <tbody>{rows}</tbody>
-                </table>
+            <div class="card pane gap-top">
+                <List label="Kinds" heads=vec!["Name", "Title", "Risk", "Version of the target", "Carried out by", "Version"]>{rows}</List>
             </div>
         }
     }))
@@ -884,10 +877,10 @@ async fn sessions(visitor: Visitor) -> Result<Page> {
                 };
                 view! {
                     <tr>
-                        <td class="words">{parts::line(&session.content.user_agent)}</td>
-                        <td class="words">"since "{parts::when(session.content.signed_in_at, now, TimeForm::Clock)}</td>
-                        <td class="words">"last seen "{parts::when(session.last_seen_at, now, TimeForm::Clock)}</td>
-                        <td class="kind">{act}</td>
+                        <td>{parts::line(&session.content.user_agent)}</td>
+                        <td>{parts::when(session.content.signed_in_at, now, TimeForm::Clock)}</td>
+                        <td>{parts::when(session.last_seen_at, now, TimeForm::Clock)}</td>
+                        <td class="meta">{act}</td>
                     </tr>
                 }
             })
@@ -897,8 +890,8 @@ async fn sessions(visitor: Visitor) -> Result<Page> {
                 "Browsers that are signed in as you. One ends after 12 h without use, and 7 d after it began."
             </Head>
             {tabs(Tab::Sessions)}
-            <div class="card pane gap-top scroll-x">
-                <table class="fields"><tbody>{rows}</tbody></table>
+            <div class="card pane gap-top">
+                <List label="Your sessions" heads=vec!["Browser", "Signed in", "Last seen", ""]>{rows}</List>
             </div>
         }
     }))
