@@ -175,8 +175,10 @@ impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let mode = code.retry();
         let after_s = (mode == RetryMode::SameKey).then_some(1);
-        // Refused before anything was bound to the key: the caller may as well use another.
-        let safe_new_key = matches!(mode, RetryMode::NewOperation | RetryMode::AfterFreshRead);
+        // Refused before anything was bound to the key: the caller may as well use another. What became of a forgotten
+        // key's operation is not known here, and a vote on an old view is about no key at all.
+        let says_nothing_of_keys = matches!(code, Code::IdempotencyKeyExpired | Code::StaleView);
+        let safe_new_key = matches!(mode, RetryMode::NewOperation | RetryMode::AfterFreshRead) && !says_nothing_of_keys;
         Self { code, detail: detail.into(), retry: Retry { mode, after_s }, safe_new_key, members: Map::new() }
     }
 
