@@ -1,5 +1,19 @@
+import type { Page } from "@playwright/test";
 import { expect, test } from "./fixtures.ts";
 import { release, ticket } from "./proposals.ts";
+import { Server } from "./server.ts";
+
+/** What the reader just did, said once. */
+const told = (page: Page) => page.locator("[data-toast]");
+
+/** Counts what the page sends to decide. */
+function posts(page: Page): string[] {
+  const sent: string[] = [];
+  page.on("request", (request) => {
+    if (request.method() === "POST") sent.push(new URL(request.url()).pathname);
+  });
+  return sent;
+}
 
 test("an approved operation is carried out once, and its page says so", async ({ page, person, run, signIn, awake, axe }) => {
   const operation = await run.propose(ticket());
@@ -17,7 +31,9 @@ test("an approved operation is carried out once, and its page says so", async ({
   await awake(page);
   await axe(page);
   await page.getByRole("button", { name: /^Approve/ }).click();
-  await expect.poll(async () => (await run.operation(operation.id)).state).toBe("approved");
+  await expect(told(page)).toContainText("may run it once");
+  expect((await run.operation(operation.id)).state).toBe("approved");
+  await axe(page);
 
   await run.carryOut(operation, { status: "succeeded", provider_reference: "TCK-1" });
   await page.goto(`/operations/${operation.id}`);
@@ -37,9 +53,11 @@ test("a rejection carries its reason, and the operation never runs", async ({ pa
   await reject.getByRole("radio", { name: "Wrong content" }).check();
   await reject.getByLabel("Note").fill("The certificate was rotated this morning");
   await reject.getByRole("button", { name: "Reject" }).click();
-  await expect.poll(async () => (await run.operation(operation.id)).state).toBe("rejected");
+  await expect(told(page)).toContainText("Rejected: wrong content");
+  expect((await run.operation(operation.id)).state).toBe("rejected");
 
   await page.goto(`/operations/${operation.id}`);
+  await expect(told(page)).toHaveCount(0);
   await expect(page.getByText(/^Rejected/).first()).toBeVisible();
   await expect(page.getByText("The certificate was rotated this morning").first()).toBeVisible();
   const claim = await run.http.post(`/api/v1/operations/${operation.id}/claim`, { data: { fingerprint: operation.fingerprint } });
@@ -57,10 +75,212 @@ test("a critical operation is approved by typing its target", async ({ page, per
   const approve = page.getByRole("button", { name: /^Approve/ });
   if (javaScriptEnabled !== false) {
     await expect(approve).toBeDisabled();
+    await expect(approve).toHaveAccessibleDescription("Off until the target is typed.");
     await target.fill("release/prod-elsewhere");
     await expect(approve).toBeDisabled();
   }
   await target.fill(operation.target);
   await approve.click();
-  await expect.poll(async () => (await run.operation(operation.id)).state).toBe("approved");
+  await expect(told(page)).toContainText("Approved");
+  expect((await run.operation(operation.id)).state).toBe("approved");
+});
+
+test("leaving at the second step sends nothing, and going through with it decides once", async ({ page, person, run, signIn, awake, javaScriptEnabled }) => {
+  const operation = await run.propose(release());
+  await signIn(page, await person("approver"));
+  await page.goto(`/operations/${operation.id}`);
+  await awake(page);
+  const sent = posts(page);
+
+  const approve = page.getByRole("button", { name: /^Approve/ });
+  if (javaScriptEnabled === false) {
+    // The second step is a page of its own.
+    await approve.click();
+    await expect(page.getByRole("heading", { level: 1, name: "Type the target to approve" })).toBeVisible();
+    await page.getByRole("link", { name: "Back, without deciding" }).click();
+  } else {
+    await page.getByLabel(/^Target/).fill(operation.target.slice(0, -1));
+    await page.getByRole("navigation", { name: "Place in the queue" }).getByRole("link", { name: "Review" }).click();
+    await page.goBack();
+    expect(sent).toEqual([]);
+  }
+  expect((await run.operation(operation.id)).version).toBe(operation.version);
+
+  sent.length = 0;
+  await page.goto(`/operations/${operation.id}`);
+  await awake(page);
+  await page.getByLabel(/^Target/).fill(operation.target);
+  await approve.click();
+  await expect(told(page)).toContainText("Approved");
+  expect(sent).toHaveLength(1);
+  expect((await run.operation(operation.id)).state).toBe("approved");
+});
+
+test.describe("where the islands cannot start", () => {
+  test.use({ tolerate: [[/Failed to load resource/, /Failed to fetch/, /preload/, /422/], { scope: "test" }] });
+
+  test("the plain form decides, and the second step cannot be skipped", async ({ page, person, run, signIn, javaScriptEnabled }) => {
+    test.skip(javaScriptEnabled === false, "there are no islands");
+    const operation = await run.propose(release());
+    await page.route("**/*.wasm*", (route) => route.abort());
+    await signIn(page, await person("approver"));
+    await page.goto(`/operations/${operation.id}`);
+    const sent = posts(page);
+    await page.getByRole("button", { name: /^Approve/ }).click();
+    await expect(page.getByRole("heading", { level: 1, name: "Type the target to approve" })).toBeVisible();
+    expect((await run.operation(operation.id)).state).toBe("pending");
+    await page.getByLabel(/^Target/).fill("release/prod-elsewhere");
+    await page.getByRole("button", { name: /^Approve/ }).click();
+    await expect(page.getByRole("alert").filter({ hasText: "That is not the target" })).toBeVisible();
+    expect((await run.operation(operation.id)).state).toBe("pending");
+    await page.getByLabel(/^Target/).fill(operation.target);
+    await page.getByRole("button", { name: /^Approve/ }).click();
+    await expect(told(page)).toContainText("Approved");
+    expect(sent).toHaveLength(3);
+  });
+});
+
+test("on a slow line only the pressed form is busy, and a second press sends nothing", async ({ page, person, run, signIn, awake, javaScriptEnabled }) => {
+  test.skip(javaScriptEnabled === false, "the browser itself shows what it is sending");
+  const operation = await run.propose(ticket());
+  await signIn(page, await person("approver"));
+  await page.goto(`/operations/${operation.id}`);
+  await awake(page);
+  let go = () => {};
+  const held = new Promise<void>((resolve) => (go = resolve));
+  await page.route("**/decisions", async (route) => {
+    await held;
+    await route.continue();
+  });
+  const sent = posts(page);
+  const approve = page.getByRole("button", { name: /^Approve/ });
+  await approve.dblclick();
+  await expect(approve).toBeDisabled();
+  await expect(approve).toHaveAccessibleDescription("Sending.");
+  await expect(page.getByRole("button", { name: "Reject" })).toBeEnabled();
+  go();
+  await expect(told(page)).toContainText("Approved");
+  expect(sent).toHaveLength(1);
+});
+
+test.describe("on the other side of the world", () => {
+  test.use({ timezoneId: "Pacific/Auckland", locale: "mi-NZ" });
+
+  test("a page into which an extension writes still decides once", async ({ page, person, run, signIn, awake, javaScriptEnabled }) => {
+    const operation = await run.propose(ticket());
+    await page.addInitScript(() => {
+      document.addEventListener("DOMContentLoaded", () => {
+        for (const place of document.querySelectorAll("body, main, form, label, td, .stub, .p")) {
+          place.prepend(document.createElement("ext-note"));
+          place.append(document.createElement("ext-note"));
+        }
+      });
+    });
+    await signIn(page, await person("approver"));
+    await page.goto(`/operations/${operation.id}`);
+    await awake(page);
+    if (javaScriptEnabled !== false) {
+      await expect(page.locator(".match", { hasText: "Matches what you see" })).toBeVisible();
+      await expect(page.locator("[data-zone]")).toContainText(/UTC\+1[23]/);
+    }
+    const sent = posts(page);
+    await page.getByRole("button", { name: /^Approve/ }).click();
+    await expect(told(page)).toContainText("Approved");
+    expect(sent).toHaveLength(1);
+    expect((await run.operation(operation.id)).version).toBe(operation.version + 1);
+  });
+});
+
+test.describe("where something else writes into the islands themselves", () => {
+  test.use({ tolerate: [[/panicked/, /unreachable/], { scope: "test" }] });
+
+  test("the plain form still decides", async ({ page, person, run, signIn, javaScriptEnabled }) => {
+    test.skip(javaScriptEnabled === false, "there are no islands");
+    const operation = await run.propose(ticket());
+    await page.addInitScript(() => {
+      document.addEventListener("DOMContentLoaded", () => {
+        for (const island of document.querySelectorAll("leptos-island")) island.prepend(document.createElement("ext-note"));
+      });
+    });
+    await signIn(page, await person("approver"));
+    await page.goto(`/operations/${operation.id}`);
+    const sent = posts(page);
+    await page.getByRole("button", { name: /^Approve/ }).click();
+    await expect(told(page)).toContainText("Approved");
+    expect(sent).toHaveLength(1);
+  });
+});
+
+test.describe("decided elsewhere", () => {
+  test.use({ tolerate: [[/409/, /ERR_FAILED/], { scope: "test" }] });
+
+  test("a page that missed it says who decided and when, and keeps what was written", async ({ page, person, run, signIn, awake, axe }) => {
+    const operation = await run.propose(ticket());
+    await page.route("**/api/v1/events", (route) => route.abort());
+    await signIn(page, await person("approver"));
+    await page.goto(`/operations/${operation.id}`);
+    await awake(page);
+    await (await person("operator")).decide(operation.id, "approve");
+
+    const reject = page.getByRole("form", { name: "Reject" });
+    await reject.getByRole("radio", { name: "Not now" }).check();
+    await reject.getByLabel("Note").fill("Wait for the morning");
+    await reject.getByRole("button", { name: "Reject" }).click();
+    const decision = page.locator("#decide");
+    await expect(decision.getByText(/^lin approved this at \d/)).toBeVisible();
+    await expect(decision).toContainText("what you wrote is kept below");
+    await expect(decision.getByRole("button", { name: /^(Approve|Reject)/ }).locator("visible=true").and(page.locator(":enabled"))).toHaveCount(0);
+    const note = page.getByLabel("Note");
+    if (await note.count()) await expect(note).toHaveValue("Wait for the morning");
+    else await expect(decision.getByText("Wait for the morning")).toBeVisible();
+    expect((await run.operation(operation.id)).state).toBe("approved");
+    await axe(page);
+  });
+
+  test("an open page is told what happened, and stays as it was read", async ({ page, person, run, signIn, awake, javaScriptEnabled }) => {
+    test.skip(javaScriptEnabled === false, "pages without scripts are not live");
+    const operation = await run.propose(ticket());
+    await signIn(page, await person("approver"));
+    await page.goto(`/operations/${operation.id}`);
+    await awake(page);
+    await expect(page.locator(".live")).toContainText("Live");
+    await page.getByLabel("Note").fill("half a sentence");
+    await (await person("operator")).decide(operation.id, "approve");
+    await expect(page.getByText(/This was approved/)).toBeVisible();
+    await expect(page.getByLabel("Note")).toHaveValue("half a sentence");
+  });
+});
+
+test.describe("too late", () => {
+  test.use({ tolerate: [[/409/, /ERR_CONNECTION|ERR_FAILED|network/i], { scope: "test" }] });
+
+  test("a deadline that passes on an open page closes the forms", async ({ browser, javaScriptEnabled, contextOptions }) => {
+    const server = await Server.start({ COUNTERFOIL_APPROVAL_TTL_S: "6", COUNTERFOIL_SWEEP_S: "0" });
+    try {
+      const owner = await server.person("omar", "viewer", []);
+      const asha = await server.person("asha", "approver", ["approvers"]);
+      const run = await (await server.agent("deployer", owner.name)).run();
+      const page = await browser.newPage({ ...contextOptions, javaScriptEnabled, baseURL: server.url });
+      await page.goto("/sign-in");
+      await page.getByLabel("Name").fill(asha.name);
+      await page.getByLabel("Password").fill(asha.password);
+      await page.getByRole("button", { name: "Sign in" }).click();
+      await expect(page.getByRole("navigation", { name: "Lanes" })).toBeVisible();
+      const operation = await run.propose(ticket());
+      await page.goto(`/operations/${operation.id}`);
+      await page.getByLabel("Note").fill("half a sentence");
+      if (javaScriptEnabled === false) {
+        await new Promise((resolve) => setTimeout(resolve, 6500));
+        await page.getByRole("radio", { name: "Other" }).check();
+        await page.getByRole("button", { name: "Reject" }).click();
+      }
+      await expect(page.getByText(/^Expired at \d/).first()).toBeVisible({ timeout: 10_000 });
+      await expect(page.getByText(/Not approved, not rejected/).first()).toBeVisible();
+      await expect(page.getByRole("button", { name: /^(Approve|Reject)/ }).and(page.locator(":enabled"))).toHaveCount(0);
+      expect((await run.operation(operation.id)).state).toBe("expired");
+      await page.close();
+    } finally {
+      await server.remove();
+    }
+  });
 });

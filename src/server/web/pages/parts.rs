@@ -22,17 +22,28 @@ pub fn said(text: &str, breaks: Breaks) -> impl IntoView + use<> {
 
 /// The same within text that is isolated already.
 pub fn shown(text: &str, breaks: Breaks) -> Vec<AnyView> {
-    pieces(text, breaks)
-        .into_iter()
-        .map(|piece| match piece {
-            Piece::Plain(plain) => plain.into_any(),
-            Piece::Escape { code_point, name } => escape(code_point, name).into_any(),
-        })
-        .collect()
+    let mut parts = Vec::new();
+    for piece in pieces(text, breaks) {
+        match piece {
+            Piece::Escape { code_point, name } => parts.push(escape(code_point, name).into_any()),
+            // Parsers of HTML drop the carriage return of a line break; whoever hashes what is seen would miss it.
+            Piece::Plain(plain) => {
+                for (i, run) in plain.split('\r').enumerate() {
+                    if i > 0 {
+                        parts.push(escape('\r'.into(), "carriage return").into_any());
+                    }
+                    if !run.is_empty() {
+                        parts.push(run.to_owned().into_any());
+                    }
+                }
+            }
+        }
+    }
+    parts
 }
 
 /// `U+202E`. `data-cp` tells the browser's own recomputation that this stands for one character.
-pub fn escape(code_point: u32, name: &str) -> impl IntoView + use<> {
+fn escape(code_point: u32, name: &str) -> impl IntoView + use<> {
     let number = format!("U+{code_point:04X}");
     let title = format!("{number} {}", name.to_uppercase());
     view! { <span class="esc" data-cp=format!("{code_point:X}") title=title>{number}</span> }

@@ -111,14 +111,15 @@ fn is_container(node: &Node) -> bool {
 }
 
 fn fold(sheet: &Sheet, nodes: &[Node]) -> Vec<Part> {
+    let shown = rows_below(nodes);
     let mut parts = Vec::new();
     let mut open = Vec::new();
     let mut at = 0;
     while let Some(node) = nodes.get(at) {
-        let below = nodes[at + 1..].iter().take_while(|next| next.depth > node.depth).count();
         open.push(line(sheet, node, at));
         at += 1;
-        if node.depth > 0 && below > MANY_ROWS {
+        if node.depth > 0 && shown[at - 1] > MANY_ROWS {
+            let below = nodes[at..].iter().take_while(|next| next.depth > node.depth).count();
             parts.push(Part::Open(std::mem::take(&mut open)));
             let lines = nodes[at..at + below].iter().enumerate().map(|(i, node)| line(sheet, node, at + i)).collect();
             parts.push(Part::Folded { name: Row::from(node).name, lines });
@@ -127,6 +128,18 @@ fn fold(sheet: &Sheet, nodes: &[Node]) -> Vec<Part> {
     }
     parts.push(Part::Open(open));
     parts
+}
+
+/// For every node, the rows that are shown below it when what is too much is folded.
+fn rows_below(nodes: &[Node]) -> Vec<usize> {
+    let mut shown = vec![0; nodes.len()];
+    for at in (0..nodes.len()).rev() {
+        let depth = nodes[at].depth;
+        let below = nodes[at + 1..].iter().take_while(|next| next.depth > depth).enumerate();
+        let children = below.filter(|(_, next)| next.depth == depth + 1).map(|(i, _)| at + 1 + i);
+        shown[at] = children.map(|child| 1 + if shown[child] > MANY_ROWS { 0 } else { shown[child] }).sum();
+    }
+    shown
 }
 
 fn folds(part: &Part) -> usize {
@@ -326,4 +339,21 @@ pub fn suspects(sheet: &Sheet) -> Vec<Suspect> {
         (!findings.is_empty()).then(|| Suspect { name: row.name, anchor: format!("#f{number}"), text, findings })
     });
     suspects.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::json;
+
+    #[test]
+    fn what_is_too_much_is_folded_where_it_stands_and_nothing_around_it() {
+        let many: Vec<_> = (0..500).collect();
+        let nodes = json::flatten(&json!({"value": {"a": many, "b": {"c": 1}}, "z": []}));
+        let shown = rows_below(&nodes);
+        let of = |pointer: &str| shown[nodes.iter().position(|node| node.pointer == pointer).unwrap()];
+        assert_eq!((of("/value/a"), of("/value"), of("/value/b"), of("")), (500, 3, 1, 5));
+    }
 }

@@ -1,0 +1,80 @@
+import { expect, test } from "./fixtures.ts";
+import { payment, ticket } from "./proposals.ts";
+import type { Operation, Proposal, Run } from "./server.ts";
+
+/** Sent, and never answered. */
+async function lost(run: Run, approve: (id: string) => Promise<unknown>, proposal: Proposal): Promise<Operation> {
+  const operation = await run.propose(proposal);
+  await approve(operation.id);
+  const claim = await run.claim(operation);
+  await run.sent(operation.id, claim);
+  return run.outcome(operation.id, claim, { status: "unknown" });
+}
+
+test("an unknown outcome says not to retry, and is settled by two people with evidence", async ({ page, person, run, signIn, awake, axe }) => {
+  const approver = await person("approver");
+  const operation = await lost(run, (id) => approver.decide(id, "approve"), payment());
+  const word = { finding: "not_applied", kind: "statement", observed_at: new Date().toISOString(), note: "I do not think it left" };
+  await run.http.post(`/api/v1/operations/${operation.id}/evidence`, { data: word });
+
+  await signIn(page, await person("operator"));
+  await page.goto("/unknown");
+  await awake(page);
+  await axe(page);
+  await page.getByRole("listitem").filter({ hasText: operation.short_code }).getByRole("link").first().click();
+  await expect(page.getByRole("heading", { level: 1, name: "Do not retry" })).toBeVisible();
+  await awake(page);
+  await expect(page.getByText("A sender’s own word never settles an outcome.")).toBeVisible();
+  for (const [name, why] of [
+    ["Applied", "Off: no evidence says so yet. Record it first."],
+    ["Not applied", "Off: no evidence says so yet. Record it first."],
+    ["Authorise one try", "Off: no provider has declared what it guarantees."],
+    ["Abandon", "Off: only admins may."],
+  ] as const) {
+    const button = page.getByRole("button", { name, exact: true });
+    await expect(button).toBeDisabled();
+    await expect(button).toHaveAccessibleDescription(why);
+  }
+  await axe(page);
+
+  await page.getByText("Add a look-up, receipt or statement").click();
+  const form = page.getByRole("form", { name: "Add evidence" });
+  await form.getByRole("radio", { name: "Applied", exact: true }).check();
+  await form.getByRole("radio", { name: "A receipt" }).check();
+  await form.getByLabel("Reference at the provider").fill(operation.id);
+  await form.getByLabel("What was found, and where").fill("The provider's dashboard shows it");
+  await form.getByRole("button", { name: "Record" }).click();
+  await expect(page.locator("[data-toast]")).toContainText("It changes no state by itself");
+  await expect(page.getByText("It names the downstream key, so it is about this one.")).toBeVisible();
+
+  const applied = page.getByRole("form", { name: "It was applied" });
+  await applied.getByLabel("A note").fill("Seen in the dashboard");
+  await applied.getByRole("button", { name: "Applied" }).click();
+  await expect(page.locator("[data-toast]")).toContainText("A second person has to agree");
+  await expect(page.getByRole("button", { name: "Applied", exact: true })).toHaveAccessibleDescription(/a second person has to agree/);
+  expect((await run.operation(operation.id)).state).toBe("needs_review");
+  await axe(page);
+
+  await page.context().clearCookies();
+  await signIn(page, await person("admin"));
+  await page.goto(`/operations/${operation.id}`);
+  await awake(page);
+  const agreed = page.getByRole("form", { name: "It was applied" });
+  await expect(agreed).toContainText("lin found the same");
+  await agreed.getByLabel("A note").fill("Seen too");
+  await agreed.getByRole("button", { name: "Applied" }).click();
+  await expect(page.getByText(/^Succeeded/).first()).toBeVisible();
+  await expect(page.getByText("An operator found so.")).toBeVisible();
+  expect((await run.operation(operation.id)).state).toBe("succeeded");
+});
+
+test("who is no operator sees the case and why nothing there is theirs", async ({ page, person, run, signIn, awake }) => {
+  const approver = await person("approver");
+  const operation = await lost(run, (id) => approver.decide(id, "approve"), ticket());
+  await signIn(page, approver);
+  await page.goto(`/operations/${operation.id}`);
+  await awake(page);
+  await expect(page.getByRole("button", { name: "Applied", exact: true })).toHaveAccessibleDescription("Off: only operators and admins may.");
+  await expect(page.getByRole("form", { name: "Add evidence" })).toHaveCount(0);
+  await expect(page.getByText("What was authorised")).toBeVisible();
+});
