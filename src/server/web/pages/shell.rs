@@ -118,7 +118,10 @@ page.dataset.ahead = Math.round(page.dataset.now - performance.timeOrigin - (vis
 const wasm = fetch("WASM"), islands = await import("SCRIPT");
 await islands.default({ module_or_path: wasm });
 islands.hydrate();
-for (const island of document.querySelectorAll("leptos-island")) islands[island.dataset.component](island);
+for (const island of document.querySelectorAll("leptos-island")) {
+  // One that cannot start keeps none of the others from it.
+  try { islands[island.dataset.component](island); } catch (error) { console.error(error); }
+}
 setTimeout(() => page.dataset.live = "");"#;
 
 fn bar(frame: &Frame<'_>, person: &PersonIdentity) -> impl IntoView + use<> {

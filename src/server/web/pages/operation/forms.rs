@@ -135,7 +135,11 @@ pub async fn approve(
                     Code::RateLimited => "Too many tries. Nothing was decided.",
                     _ => "That is not the password. Nothing was decided.",
                 };
-                return Ok(step.password(&visitor, &id, Some(words)).await?.refused(Code::StepUpRequired).into_response());
+                return Ok(step
+                    .password(&visitor, &id, Some(words))
+                    .await?
+                    .refused(Code::StepUpRequired)
+                    .into_response());
             }
             Err(error) => return Err(error),
         }
