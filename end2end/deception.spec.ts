@@ -18,6 +18,7 @@ const DECEIVERS: [string, string][] = [
 ];
 
 test("characters that make the screen lie are shown by number, and nothing is changed by it", async ({ page, person, run, signIn, awake, axe, javaScriptEnabled }) => {
+  test.slow();
   const title = DECEIVERS.map(([, text]) => `a${text}b`).join("");
   const operation = await run.propose({
     kind: "ticket.create",
