@@ -252,6 +252,46 @@ test.describe("refused", () => {
   });
 });
 
+test("a pause and a hold are told where the decision is made", async ({ page, person, run, signIn, awake, axe }) => {
+  const lost = await run.propose(payment());
+  await (await person("approver")).decide(lost.id, "approve");
+  const claim = await run.claim(lost);
+  await run.sent(lost.id, claim);
+  await run.outcome(lost.id, claim, { status: "unknown" });
+  const next = await run.propose({ kind: "payment.refund", params: { order: lost.target.slice(6), original_transaction: "txn_1", amount_minor: 1, currency: "EUR" } });
+  const admin = await (await person("admin")).api();
+  await admin.post("/api/v1/pause", { data: { reason: "Looking into it" } });
+  try {
+    await signIn(page, await person("approver"));
+    await page.goto(`/operations/${next.id}`);
+    await awake(page);
+    await expect(page.getByText(/^admin paused the desk at/)).toBeVisible();
+    await expect(page.getByText("Looking into it")).toBeVisible();
+    await expect(page.getByRole("heading", { name: `${next.target} is on hold` })).toBeVisible();
+    await axe(page);
+  } finally {
+    await admin.delete("/api/v1/pause");
+  }
+});
+
+test("a stale write says what is there now, and offers no decision", async ({ page, person, run, signIn, awake, axe }) => {
+  const environment = fresh("prod");
+  const first = await run.propose(release({ environment }));
+  await (await person("approver")).decide(first.id, "approve");
+  await run.carryOut(first, { status: "succeeded", provider_reference: "deploy-1", resulting_version: 42 });
+  const stale = await run.tryPropose(release({ environment }));
+  expect(stale.status()).toBe(412);
+  const { operation } = (await stale.json()) as { operation: { id: string } };
+  await signIn(page, await person("approver"));
+  await page.goto(`/operations/${operation.id}`);
+  await awake(page);
+  await expect(page.getByText(/^Conflicted/).first()).toBeVisible();
+  await expect(page.getByRole("heading", { name: "It no longer fits what is there" })).toBeVisible();
+  await expect(page.getByText(/42/).first()).toBeVisible();
+  await expect(page.getByRole("button", { name: /^(Approve|Reject)/ })).toHaveCount(0);
+  await axe(page);
+});
+
 test("what waits for the reader is one step away", async ({ page, person, run, signIn, awake }) => {
   const [first, second] = [await run.propose(ticket()), await run.propose(ticket())];
   await signIn(page, await person("approver"));

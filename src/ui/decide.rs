@@ -16,6 +16,8 @@
 //!
 //! What it leaves: `data-live` on the strip once it listens, and `data-closed` when nothing can be decided any more.
 
+use std::time::Duration;
+
 use leptos::{
     prelude::*,
     task::spawn_local,
@@ -41,13 +43,16 @@ pub fn Decide() -> impl IntoView {
     });
 }
 
+/// How long what the reader just did stays on top of the page. The page itself shows it too.
+const NEWS: Duration = Duration::from_secs(12);
+
 /// What the reader just did is said once: the address does not say it again.
 fn forget_the_deed() {
-    if let (Some(_), Ok(history), Ok(path)) =
-        (dom::find("[data-toast]"), window().history(), window().location().pathname())
-    {
+    let Some(toast) = dom::find("[data-toast]") else { return };
+    if let (Ok(history), Ok(path)) = (window().history(), window().location().pathname()) {
         _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&path));
     }
+    set_timeout(move || toast.remove(), NEWS);
 }
 
 fn start(strip: Strip) {

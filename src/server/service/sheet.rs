@@ -6,7 +6,7 @@ use super::{
     Desk,
     error::{Error, Result},
     kinds::CompiledKind,
-    operation::{Pause, approvers, as_of, get, owner_now, pause, voters},
+    operation::{approvers, as_of, get, owner_now, voters},
     review,
 };
 use crate::{
@@ -56,7 +56,6 @@ pub struct Sheet {
     pub evidence: Vec<Evidence>,
     /// Numbers of the first and the last record about it.
     pub records: Option<(u64, u64)>,
-    pub pause: Option<Pause>,
     /// What is known here of the target.
     pub known: Option<resource::Known>,
     pub place: Place,
@@ -123,7 +122,6 @@ impl Sheet {
             conflict,
             evidence: evidence::of_operation(conn, id).await?,
             records: lines.first().zip(lines.last()).map(|(first, last)| (first.seq, last.seq)),
-            pause: pause(conn).await?,
             known: resource::find(conn, p.target.as_str()).await?,
             place: place(conn, &reader.voter(), id, now).await?,
             names: names(conn).await?,

@@ -147,8 +147,8 @@ fn verdict(chain: &Chain, now: Timestamp) -> impl IntoView + use<> {
     let root = chain.newest_seal.as_ref().and_then(|seal| seal.root).map(|root| {
         view! { <dt>"Root"</dt><dd class="id">{short(&root.to_string())}</dd> }
     });
-    // The key itself follows the second `+`; what comes before names it.
-    let key = chain.vkey.rsplit_once('+').map_or(chain.vkey.as_str(), |(name, _)| name).to_owned();
+    // `name+hash+key`: the first two name it.
+    let key = chain.vkey.splitn(3, '+').take(2).collect::<Vec<_>>().join("+");
     view! {
         <section
             class="sheet split perf verdict"
@@ -307,7 +307,7 @@ fn row(chain: &Chain, entry: &Entry, now: Timestamp) -> AnyView {
                 <span class="what">
                     <b>{parts::line(who(chain, &entry.actor))}</b>
                     " "
-                    <span class="second">{parts::said(&what(sealed), Breaks::Escape)}</span>
+                    <span class="second">{parts::said(&what(chain, sealed), Breaks::Escape)}</span>
                 </span>
             </div>
             <div class="row-stub">
@@ -329,7 +329,7 @@ fn who<'a>(chain: &'a Chain, actor: &'a Actor) -> &'a str {
 }
 
 /// The rest of a record in a few words.
-fn what(sealed: &Sealed) -> String {
+fn what(chain: &Chain, sealed: &Sealed) -> String {
     let entry = &sealed.record.entry;
     let version = match (entry.expected_version, entry.result_version) {
         (Some(expected), Some(result)) => Some(format!("{expected} to {result}")),
@@ -340,11 +340,20 @@ fn what(sealed: &Sealed) -> String {
     let fence = entry.fence.map(|fence| format!("fence {fence}"));
     let parts = [
         entry.status.clone(),
-        entry.resource.as_ref().map(ToString::to_string),
+        entry.resource.as_ref().map(|resource| called(chain, resource.as_str())),
         version,
         fence,
         entry.provider_ref.clone(),
-        entry.reason.clone(),
+        entry.reason.as_ref().map(|reason| called(chain, reason)),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// With principals by name instead of by id: `person/usr_…` → `person asha`.
+fn called(chain: &Chain, words: &str) -> String {
+    let named = words.split(' ').map(|word| match word.split_once('/') {
+        Some((of, id)) if chain.name(id) != id => format!("{of} {}", chain.name(id)),
+        _ => chain.name(word).to_owned(),
+    });
+    named.collect::<Vec<_>>().join(" ")
 }

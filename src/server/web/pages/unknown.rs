@@ -49,7 +49,7 @@ async fn show(visitor: Visitor) -> Result<Page> {
 fn rows(all: &[Doubtful], now: Timestamp) -> impl IntoView + use<> {
     let rows = all.iter().map(|one| row(one, now)).collect::<Vec<_>>();
     view! {
-        <div class="rows perf unknowns">
+        <div class="rows perf">
             <div class="row-head" aria-hidden="true">
                 <div class="row-slip">
                     <span></span>
@@ -84,7 +84,7 @@ fn row(one: &Doubtful, now: Timestamp) -> impl IntoView + use<> {
     view! {
         <li class="row">
             <div class="row-slip">
-                <span class="state state-doubt">{parts::glyph("unknown")}</span>
+                <span class="lone"></span>
                 {parts::risk(p.risk)}
                 <div class="row-what">
                     <div class="row-name">

@@ -103,7 +103,6 @@ fn notices(paper: &Paper) -> Option<AnyView> {
     all.extend(outcome(paper));
     all.extend(mismatch(paper.op()));
     if paper.op().state() == State::Pending {
-        all.extend(paused(paper));
         all.extend(own_agent(paper));
     }
     all.extend(waits(paper));
@@ -225,15 +224,6 @@ fn mismatch(op: &Operation) -> Option<AnyView> {
         </div>
     };
     Some(notice.into_any())
-}
-
-fn paused(paper: &Paper) -> Option<AnyView> {
-    let pause = paper.sheet.pause.as_ref()?;
-    let at = parts::when(pause.at, paper.now(), Form::Minute);
-    let heading = view! { {parts::line(&pause.by)}" paused the desk at "{at} };
-    let reason = parts::said(&pause.reason, Breaks::Escape);
-    let words = view! { "Nothing is claimed or sent. Deadlines keep running. “"{reason}"”" };
-    Some(notice(Meaning::Heed, heading, words, None))
 }
 
 fn own_agent(paper: &Paper) -> Option<AnyView> {
