@@ -117,6 +117,8 @@ export class Server {
     let err = "";
     child.stdout.on("data", (bytes) => (out += bytes));
     child.stderr.on("data", (bytes) => (err += bytes));
+    // A command that reads no input may be gone before it is offered any.
+    child.stdin.on("error", () => {});
     child.stdin.end(stdin);
     const [code] = await once(child, "close");
     if (code !== 0) throw new Error(`\`counterfoil ${command.join(" ")}\` exited with ${code}: ${err}`);

@@ -9,6 +9,7 @@ mod command_line;
 mod crash;
 mod decide;
 mod demo;
+mod desk;
 mod lifecycle;
 mod openapi;
 mod people;

@@ -23,6 +23,7 @@ use leptos::{
 use wasm_bindgen_futures::JsFuture;
 
 use super::{
+    countdown::LAPSED,
     dom,
     time::{self, Form},
 };
@@ -35,6 +36,8 @@ const TOGETHER: Duration = Duration::from_millis(150);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a lost connection goes unmentioned.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// When a deadline has passed here, it has passed on the server a little later at most.
+const AFTER_LAPSE: Duration = Duration::from_secs(1);
 /// After the server turned the stream down.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -42,9 +45,15 @@ const AGAIN: Duration = Duration::from_secs(5);
 #[island]
 pub fn Live() -> impl IntoView {
     Effect::new(|_| {
-        if dom::find(".live").is_some() {
-            listen(Rc::default());
+        if dom::find(".live").is_none() {
+            return;
         }
+        let following = Rc::new(Following::default());
+        listen(following.clone());
+        dom::on(&document(), LAPSED, move |_: Event| {
+            let following = following.clone();
+            set_timeout(move || happened(&following), AFTER_LAPSE);
+        });
     });
 }
 

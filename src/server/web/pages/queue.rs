@@ -475,7 +475,7 @@ pub fn row(row: &Row, last: Last, pick: Pick, now: Timestamp) -> impl IntoView +
         Last::State => parts::state_mark(row.state, op.granted(), parts::capital(row.state.as_str())).into_any(),
     };
     view! {
-        <li class="row" data-id=p.id.to_string() data-version=op.life.version>
+        <li class="row" data-id=p.id.to_string() data-version=op.life.version data-lapses="">
             <div class="row-slip">
                 {pick}
                 {parts::risk(p.risk)}
