@@ -14,6 +14,7 @@ pub mod money;
 pub mod operation;
 pub mod policy;
 pub mod problem;
+pub mod resource;
 pub mod run;
 pub mod strict;
 pub mod target;

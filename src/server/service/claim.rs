@@ -22,6 +22,7 @@ use crate::{
             rules::{self, ClaimFacts, ClaimRef, Done, Report, Reported},
         },
         problem::{Code, Problem},
+        resource::Author,
         run,
     },
     server::{
@@ -348,7 +349,14 @@ async fn outcome_in(
     if let (true, Ok(op), Some(resulting)) = (moved, &stored, report.resulting_version)
         && op.life.state == crate::model::operation::State::Succeeded
     {
-        version::observe(tx, &worker.by(), op.proposal.target.as_str(), resulting).await?;
+        let author = Author {
+            run: Some(op.proposal.run.clone()),
+            operation: Some(op.id().clone()),
+            agent: Some(op.proposal.agent.clone()),
+            approval: Some(op.life.approval.id.clone()),
+            person: None,
+        };
+        version::observe(tx, &worker.by(), op.proposal.target.as_str(), resulting, &author).await?;
     }
     Ok(stored)
 }

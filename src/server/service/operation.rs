@@ -252,7 +252,7 @@ pub async fn standing(desk: &Desk, tx: &mut Tx, op: &Operation) -> store::Result
         policy_gap,
         hold: others.iter().find(holds).map(|other| other.id().clone()),
         lock: others.iter().find(locks).map(|other| other.id().clone()),
-        current_version: resource::find(tx, op.proposal.target.as_str()).await?.map(|known| known.version),
+        current_version: resource::find(tx, op.proposal.target.as_str()).await?.map(|known| known.current()),
         paused: pause(tx).await?.is_some(),
     })
 }

@@ -179,7 +179,7 @@ async fn try_propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: New
         Problem::at(Code::ValidationFailed, "/kind", format!("`{}` is not a kind of this desk", body.kind))
     })?;
     let checked = kind.check(&body.params, body.target.as_deref(), body.source_event_id.as_deref())?;
-    let current = resource::find(&mut conn, checked.target.as_str()).await?.map(|known| known.version);
+    let current = resource::find(&mut conn, checked.target.as_str()).await?.map(|known| known.current());
     drop(conn);
     let expected_version = expected(&kind, &headers, &body, known.as_ref(), current)?;
     let command = Command {
@@ -486,9 +486,9 @@ async fn content_refusal(tx: &mut Tx, valid: &Valid, existing: Option<&Operation
     let target = valid.command.target.as_str();
     if let Some(expected) = valid.command.expected_version
         && let Some(known) = resource::find(tx, target).await?
-        && known.version != expected
+        && known.current() != expected
     {
-        return Ok(Some(rules::stale_version(target, expected, known.version)));
+        return Ok(Some(rules::stale_version(target, expected, known.current())));
     }
     if let Some(found) = existing {
         return Ok(Some(
@@ -632,7 +632,7 @@ async fn compose(
     let owner = agent::by_id(tx, run.agent()).await?.map_or_else(|| run.owner().clone(), |agent| agent.owner);
     let current = operation::last_succeeded(tx, command.target.as_str()).await?;
     let current_params = current.as_ref().map(document::params);
-    let current_version = resource::find(tx, command.target.as_str()).await?.map(|known| known.version);
+    let current_version = resource::find(tx, command.target.as_str()).await?.map(|known| known.current());
     let payment = linked_payment(tx, &kind, &command).await?;
     let facts = ConsequenceFacts {
         params: &command.params,

@@ -54,7 +54,7 @@ pub async fn of(conn: &mut Conn, op: &Operation) -> store::Result<Review> {
         policy_version: op.life.approval.policy_version,
         required: op.life.approval.required,
         groups: op.life.approval.groups.clone(),
-        current_version: resource::find(conn, target).await?.map(|known| known.version),
+        current_version: resource::find(conn, target).await?.map(|known| known.current()),
         current,
         duplicates: duplicates.take(MAX_OTHERS).collect(),
         conflicts: op.life.conflict.iter().map(ToString::to_string).collect(),

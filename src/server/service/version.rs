@@ -2,16 +2,24 @@
 
 use super::By;
 use crate::{
-    model::operation::{State, rules},
+    model::{
+        operation::{State, rules},
+        resource::Author,
+    },
     server::store::{self, Tx, operation, resource},
 };
 
 /// Records that `target` is at `version` now. Every waiting operation that was planned on an older one ends as
 /// conflicted in the same transaction: its reviewers see it before they click.
-pub async fn observe(tx: &mut Tx, by: &By, target: &str, version: i64) -> store::Result<()> {
-    if !resource::observe(tx, target, version, &by.actor.id).await? {
-        return Ok(());
+pub async fn observe(tx: &mut Tx, by: &By, target: &str, version: i64, author: &Author) -> store::Result<()> {
+    if resource::observe(tx, target, version, &by.actor.id, author).await? {
+        overtake(tx, by, target, version).await?;
     }
+    Ok(())
+}
+
+/// Ends what waits for an older version of `target` than the one it has now.
+pub async fn overtake(tx: &mut Tx, by: &By, target: &str, version: i64) -> store::Result<()> {
     let now = tx.now();
     for op in operation::waiting_on_target(tx, target).await? {
         let waits = matches!(rules::state_at(&op, now), State::Pending | State::Approved);
