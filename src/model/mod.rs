@@ -15,6 +15,8 @@ pub mod operation;
 pub mod policy;
 pub mod problem;
 pub mod resource;
+pub mod provider;
+pub mod resend;
 pub mod run;
 pub mod strict;
 pub mod target;
