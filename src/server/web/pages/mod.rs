@@ -7,6 +7,7 @@
 mod audit;
 mod bulk;
 pub mod error;
+pub mod fields;
 mod operation;
 pub mod parts;
 mod people;

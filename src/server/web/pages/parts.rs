@@ -274,6 +274,28 @@ pub fn Notice(
     }
 }
 
+/// A filter that holds; following it takes it off.
+pub fn chip(words: &str, without: String) -> impl IntoView + use<> {
+    view! {
+        <a class="filter on" href=without>
+            {line(words)}
+            <span class="x" aria-hidden="true">"×"</span>
+            <span class="unseen">", remove filter"</span>
+        </a>
+    }
+}
+
+/// A filter that does not hold: its values are links.
+pub fn menu(words: &'static str, values: impl Iterator<Item = (String, String)>) -> impl IntoView {
+    let items: Vec<_> = values.map(|(value, address)| view! { <li><a href=address>{line(&value)}</a></li> }).collect();
+    view! {
+        <details class="pick" name="filter">
+            <summary class="filter">{words}</summary>
+            <ul>{items}</ul>
+        </details>
+    }
+}
+
 /// A small mark in a row. At most two stand in one.
 pub fn flag(class: &str, words: String) -> impl IntoView + use<> {
     view! { <span class=format!("flag flag-{class}")>{words}</span> }

@@ -184,34 +184,39 @@ fn lanes(asked: &Asked, queue: &Queue) -> impl IntoView + use<> {
 
 fn tools(asked: &Asked, kinds: &[String], agents: &[String]) -> impl IntoView + use<> {
     let mine = (asked.lane == Lane::Review).then(|| match asked.whose {
-        Whose::Mine => chip("Waiting for me", asked.with(|asked| asked.whose = Whose::Everyones)).into_any(),
+        Whose::Mine => {
+            parts::chip("Waiting for me", asked.with(|asked| asked.whose = Whose::Everyones).address()).into_any()
+        }
         Whose::Everyones => {
             let address = asked.with(|asked| asked.whose = Whose::Mine).address();
             view! { <a class="filter" href=address>"Waiting for me"</a> }.into_any()
         }
     });
     let kind = match &asked.kind {
-        Some(kind) => chip(kind, asked.with(|asked| asked.kind = None)).into_any(),
-        None => {
-            menu("Kind", kinds.iter().map(|kind| (kind.clone(), asked.with(|asked| asked.kind = Some(kind.clone())))))
-                .into_any()
-        }
+        Some(kind) => parts::chip(kind, asked.with(|asked| asked.kind = None).address()).into_any(),
+        None => parts::menu(
+            "Kind",
+            kinds.iter().map(|kind| (kind.clone(), asked.with(|asked| asked.kind = Some(kind.clone())).address())),
+        )
+        .into_any(),
     };
     let risk = match asked.risk {
-        Some(risk) => chip(&parts::capital(risk.as_str()), asked.with(|asked| asked.risk = None)).into_any(),
-        None => menu(
+        Some(risk) => {
+            parts::chip(&parts::capital(risk.as_str()), asked.with(|asked| asked.risk = None).address()).into_any()
+        }
+        None => parts::menu(
             "Risk",
             Risk::ALL
                 .into_iter()
-                .map(|risk| (parts::capital(risk.as_str()), asked.with(|asked| asked.risk = Some(risk)))),
+                .map(|risk| (parts::capital(risk.as_str()), asked.with(|asked| asked.risk = Some(risk)).address())),
         )
         .into_any(),
     };
     let agent = match &asked.agent {
-        Some(agent) => chip(agent, asked.with(|asked| asked.agent = None)).into_any(),
-        None => menu(
+        Some(agent) => parts::chip(agent, asked.with(|asked| asked.agent = None).address()).into_any(),
+        None => parts::menu(
             "Agent",
-            agents.iter().map(|agent| (agent.clone(), asked.with(|asked| asked.agent = Some(agent.clone())))),
+            agents.iter().map(|agent| (agent.clone(), asked.with(|asked| asked.agent = Some(agent.clone())).address())),
         )
         .into_any(),
     };
@@ -235,29 +240,6 @@ fn tools(asked: &Asked, kinds: &[String], agents: &[String]) -> impl IntoView + 
                 />
             </span>
         </form>
-    }
-}
-
-/// A filter that holds; following it takes it off.
-fn chip(words: &str, without: Asked) -> impl IntoView + use<> {
-    view! {
-        <a class="filter on" href=without.address()>
-            {parts::line(words)}
-            <span class="x" aria-hidden="true">"×"</span>
-            <span class="unseen">", remove filter"</span>
-        </a>
-    }
-}
-
-/// A filter that does not hold: its values are links.
-fn menu(words: &'static str, values: impl Iterator<Item = (String, Asked)>) -> impl IntoView {
-    let items: Vec<_> =
-        values.map(|(value, with)| view! { <li><a href=with.address()>{parts::line(&value)}</a></li> }).collect();
-    view! {
-        <details class="pick" name="filter">
-            <summary class="filter">{words}</summary>
-            <ul>{items}</ul>
-        </details>
     }
 }
 

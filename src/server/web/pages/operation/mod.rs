@@ -275,12 +275,12 @@ fn span(seconds: i64) -> String {
 }
 
 /// `1 field`, `3 fields`.
-fn counted(count: usize, noun: &str) -> String {
+pub fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(count as u64)) }
 }
 
 /// `18,434`
-fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     crate::ui::audit::grouped(number)
 }
 
