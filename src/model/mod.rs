@@ -3,6 +3,7 @@
 pub mod approval;
 pub mod audit;
 pub mod conflict;
+pub mod diff;
 pub mod document;
 pub mod etag;
 pub mod evidence;
@@ -14,9 +15,9 @@ pub mod money;
 pub mod operation;
 pub mod policy;
 pub mod problem;
-pub mod resource;
 pub mod provider;
 pub mod resend;
+pub mod resource;
 pub mod run;
 pub mod strict;
 pub mod target;
