@@ -1,7 +1,6 @@
 import type { Page } from "@playwright/test";
 import { expect, test } from "./fixtures.ts";
 import { release, ticket } from "./proposals.ts";
-import { Server } from "./server.ts";
 
 /** What the reader just did, said once. */
 const told = (page: Page) => page.locator("[data-toast]");
@@ -15,7 +14,7 @@ function posts(page: Page): string[] {
   return sent;
 }
 
-test("an approved operation is carried out once, and its page says so", async ({ page, person, run, signIn, awake, axe }) => {
+test("an approved operation is carried out once, and its page says so", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
   const operation = await run.propose(ticket());
   await signIn(page, await person("approver"));
   await awake(page);
@@ -64,7 +63,7 @@ test("a rejection carries its reason, and the operation never runs", async ({ pa
   expect(claim.status()).toBe(409);
 });
 
-test("a critical operation is approved by typing its target", async ({ page, person, run, signIn, awake, axe, javaScriptEnabled }) => {
+test("a critical operation is approved by typing its target", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe, javaScriptEnabled }) => {
   const operation = await run.propose(release());
   await signIn(page, await person("approver"));
   await page.goto(`/operations/${operation.id}`);
@@ -124,8 +123,7 @@ test.describe("at the second step", () => {
 test.describe("where the islands cannot start", () => {
   test.use({ tolerate: [[/Failed to load resource/, /Failed to fetch/, /preload/, /422/], { scope: "test" }] });
 
-  test("the plain form decides, and the second step cannot be skipped", async ({ page, person, run, signIn, javaScriptEnabled }) => {
-    test.skip(javaScriptEnabled === false, "there are no islands");
+  test("the plain form decides, and the second step cannot be skipped", { tag: "@scripts" }, async ({ page, person, run, signIn }) => {
     const operation = await run.propose(release());
     await page.route("**/*.wasm*", (route) => route.abort());
     await signIn(page, await person("approver"));
@@ -145,8 +143,7 @@ test.describe("where the islands cannot start", () => {
   });
 });
 
-test("on a slow line only the pressed form is busy, and a second press sends nothing", async ({ page, person, run, signIn, awake, javaScriptEnabled }) => {
-  test.skip(javaScriptEnabled === false, "the browser itself shows what it is sending");
+test("on a slow line only the pressed form is busy, and a second press sends nothing", { tag: "@scripts" }, async ({ page, person, run, signIn, awake }) => {
   const operation = await run.propose(ticket());
   await signIn(page, await person("approver"));
   await page.goto(`/operations/${operation.id}`);
@@ -199,8 +196,7 @@ test.describe("on the other side of the world", () => {
 test.describe("where something else writes into the islands themselves", () => {
   test.use({ tolerate: [[/panicked/, /unreachable/], { scope: "test" }] });
 
-  test("the plain form still decides", async ({ page, person, run, signIn, javaScriptEnabled }) => {
-    test.skip(javaScriptEnabled === false, "there are no islands");
+  test("the plain form still decides", { tag: "@scripts" }, async ({ page, person, run, signIn }) => {
     const operation = await run.propose(ticket());
     await page.addInitScript(() => {
       document.addEventListener("DOMContentLoaded", () => {
@@ -219,7 +215,7 @@ test.describe("where something else writes into the islands themselves", () => {
 test.describe("decided elsewhere", () => {
   test.use({ tolerate: [[/409/, /ERR_FAILED/], { scope: "test" }] });
 
-  test("a page that missed it says who decided and when, and keeps what was written", async ({ page, person, run, signIn, awake, axe }) => {
+  test("a page that missed it says who decided and when, and keeps what was written", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
     const operation = await run.propose(ticket());
     await page.route("**/api/v1/events", (route) => route.abort());
     await signIn(page, await person("approver"));
@@ -242,8 +238,7 @@ test.describe("decided elsewhere", () => {
     await axe(page);
   });
 
-  test("an open page is told what happened, and stays as it was read", async ({ page, person, run, signIn, awake, javaScriptEnabled }) => {
-    test.skip(javaScriptEnabled === false, "pages without scripts are not live");
+  test("an open page is told what happened, and stays as it was read", { tag: "@scripts" }, async ({ page, person, run, signIn, awake }) => {
     const operation = await run.propose(ticket());
     await signIn(page, await person("approver"));
     await page.goto(`/operations/${operation.id}`);
@@ -259,33 +254,50 @@ test.describe("decided elsewhere", () => {
 test.describe("too late", () => {
   test.use({ tolerate: [[/409/, /ERR_CONNECTION|ERR_FAILED|network/i], { scope: "test" }] });
 
-  test("a deadline that passes on an open page closes the forms", async ({ browser, javaScriptEnabled, contextOptions }) => {
-    const server = await Server.start({ COUNTERFOIL_APPROVAL_TTL_S: "6", COUNTERFOIL_SWEEP_S: "0" });
-    try {
-      const owner = await server.person("omar", "viewer", []);
-      const asha = await server.person("asha", "approver", ["approvers"]);
-      const run = await (await server.agent("deployer", owner.name)).run();
-      const page = await browser.newPage({ ...contextOptions, javaScriptEnabled, baseURL: server.url });
-      await page.goto("/sign-in");
-      await page.getByLabel("Name").fill(asha.name);
-      await page.getByLabel("Password").fill(asha.password);
-      await page.getByRole("button", { name: "Sign in" }).click();
-      await expect(page.getByRole("navigation", { name: "Lanes" })).toBeVisible();
-      const operation = await run.propose(ticket());
-      await page.goto(`/operations/${operation.id}`);
-      await page.getByLabel("Note").fill("half a sentence");
-      if (javaScriptEnabled === false) {
-        await new Promise((resolve) => setTimeout(resolve, 6500));
-        await page.getByRole("radio", { name: "Other" }).check();
-        await page.getByRole("button", { name: "Reject" }).click();
-      }
-      await expect(page.getByText(/^Expired at \d/).first()).toBeVisible({ timeout: 10_000 });
-      await expect(page.getByText(/Not approved, not rejected/).first()).toBeVisible();
-      await expect(page.getByRole("button", { name: /^(Approve|Reject)/ }).and(page.locator(":enabled"))).toHaveCount(0);
-      expect((await run.operation(operation.id)).state).toBe("expired");
-      await page.close();
-    } finally {
-      await server.remove();
+  test("a deadline that passes on an open page closes the forms", async ({ page, ownDesk, signIn, javaScriptEnabled }) => {
+    const { approver, run } = await ownDesk({ COUNTERFOIL_APPROVAL_TTL_S: "6", COUNTERFOIL_SWEEP_S: "0" });
+    await signIn(page, approver);
+    const operation = await run.propose(ticket());
+    await page.goto(`${approver.url}/operations/${operation.id}`);
+    await page.getByLabel("Note").fill("half a sentence");
+    if (javaScriptEnabled === false) {
+      await expect.poll(async () => (await run.operation(operation.id)).state).toBe("expired");
+      await page.getByRole("radio", { name: "Other" }).check();
+      await page.getByRole("button", { name: "Reject" }).click();
     }
+    await expect(page.getByText(/^Expired at \d/).first()).toBeVisible();
+    await expect(page.getByText(/Not approved, not rejected/).first()).toBeVisible();
+    await expect(page.getByRole("button", { name: /^(Approve|Reject)/ }).and(page.locator(":enabled"))).toHaveCount(0);
+    expect((await run.operation(operation.id)).state).toBe("expired");
+  });
+});
+
+test.describe("after a crash", () => {
+  test.use({ tolerate: [[/ERR_(CONNECTION|INCOMPLETE|EMPTY|NETWORK|SOCKET)/], { scope: "test" }] });
+
+  test("a tab opened before still decides, and the agent that waited goes on waiting", async ({ page, ownDesk, signIn, awake }) => {
+    const { server, approver, run } = await ownDesk();
+    const proposed = [await run.propose(ticket()), await run.propose(ticket()), await run.propose(ticket())];
+    const operation = proposed[1]!;
+    const wait = () => run.http.get(`/api/v1/operations/${operation.id}?wait=30`, { headers: { "If-None-Match": '"1"' } });
+    await signIn(page, approver);
+    await expect(page.getByRole("heading", { level: 1 })).toHaveText("3 wait for you");
+    await page.goto(`${server.url}/operations/${operation.id}`);
+    await awake(page);
+    const cut = expect(wait()).rejects.toThrow();
+    await server.stop("SIGKILL");
+    await cut;
+    await server.serve();
+
+    const waiting = wait();
+    await page.getByRole("button", { name: /^Approve/ }).click();
+    await expect(told(page)).toContainText("may run it once");
+    const woken = await waiting;
+    expect(woken.status()).toBe(200);
+    expect(await woken.json()).toMatchObject({ operation: { id: operation.id, state: "approved", fingerprint: operation.fingerprint } });
+    await page.goto(server.url);
+    await expect(page.getByRole("heading", { level: 1 })).toHaveText("2 wait for you");
+    await expect(page.locator(".row")).toHaveCount(2);
+    for (const { id } of [proposed[0]!, proposed[2]!]) await expect(page.locator(`.row[data-id="${id}"]`)).toBeVisible();
   });
 });

@@ -17,7 +17,7 @@ const DECEIVERS: [string, string][] = [
   ["U+001B", "\u001b"],
 ];
 
-test("characters that make the screen lie are shown by number, and nothing is changed by it", async ({ page, person, run, signIn, awake, axe, javaScriptEnabled }) => {
+test("characters that make the screen lie are shown by number, and nothing is changed by it", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe, javaScriptEnabled }) => {
   test.slow();
   const title = DECEIVERS.map(([, text]) => `a${text}b`).join("");
   const operation = await run.propose({

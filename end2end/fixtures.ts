@@ -14,6 +14,13 @@ interface WorkerFixtures {
   person: (role: Role, name?: string) => Promise<Person>;
 }
 
+/** A desk of one story's own, to stop, restart or set up differently. */
+interface OwnDesk {
+  server: Server;
+  approver: Person;
+  run: Run;
+}
+
 interface TestFixtures {
   /** Console messages a story provokes on purpose, such as the browser's note of a 403 page. */
   tolerate: RegExp[];
@@ -23,6 +30,8 @@ interface TestFixtures {
   agent: Agent;
   /** A run of that agent. */
   run: Run;
+  /** Starts a desk for this story alone. */
+  ownDesk: (settings?: NodeJS.ProcessEnv) => Promise<OwnDesk>;
   /** Signs a person in through the form and waits for the queue. */
   signIn: (page: Page, person: Person) => Promise<void>;
   /** Waits until the islands of a page answer; nothing to wait for with scripts off. */
@@ -87,9 +96,21 @@ export const test = base.extend<TestFixtures, WorkerFixtures>({
 
   run: async ({ agent }, use) => use(await agent.run()),
 
+  ownDesk: async ({}, use) => {
+    const servers: Server[] = [];
+    await use(async (settings) => {
+      const server = await Server.start(settings);
+      servers.push(server);
+      const approver = await server.person("asha", "approver", ["approvers"]);
+      const owner = await server.person("omar", "viewer", []);
+      return { server, approver, run: await (await server.agent("clerk", owner.name)).run() };
+    });
+    for (const server of servers) await server.remove();
+  },
+
   signIn: async ({}, use) => {
     await use(async (page, person) => {
-      await page.goto("/sign-in");
+      await page.goto(`${person.url}/sign-in`);
       await page.getByLabel("Name").fill(person.name);
       await page.getByLabel("Password").fill(person.password);
       await page.getByRole("button", { name: "Sign in" }).click();

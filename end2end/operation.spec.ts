@@ -7,7 +7,7 @@ import type { Members, Proposal } from "./server.ts";
 /** A document of any shape: what is stored here is never carried out. */
 const note = (value: Members): Proposal => ({ kind: "resource.create", target: `note/${fresh("n")}`, expected_version: 0, params: { value } });
 
-test("however long the content is, all of it can be read, and Approve waits until it was unfolded", async ({ page, person, run, signIn, awake, axe, javaScriptEnabled }) => {
+test("however long the content is, all of it can be read, and Approve waits until it was unfolded", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe, javaScriptEnabled }) => {
   test.slow();
   const operation = await run.propose(
     note({
@@ -22,7 +22,7 @@ test("however long the content is, all of it can be read, and Approve waits unti
   await page.goto(`/operations/${operation.id}`);
   await awake(page);
   await axe(page);
-    await expect(page.locator("summary", { hasText: "500 values in many" })).toBeVisible();
+  await expect(page.locator("summary", { hasText: "500 values in many" })).toBeVisible();
   await expect(page.locator("summary", { hasText: "40,000 characters" })).toBeVisible();
   await expect(page.locator("summary", { hasText: /characters in 60 lines/ })).toBeVisible();
   await expect(page.locator("[data-fingerprint]").first()).toContainText(operation.fingerprint.slice(7, 15));
@@ -49,8 +49,7 @@ test("however long the content is, all of it can be read, and Approve waits unti
   expect(huge.status()).toBe(413);
 });
 
-test("the browser's own fingerprint is the server's for every kind", async ({ page, person, run, signIn, javaScriptEnabled }) => {
-  test.skip(javaScriptEnabled === false, "recomputing takes scripts");
+test("the browser's own fingerprint is the server's for every kind", { tag: "@scripts" }, async ({ page, person, run, signIn }) => {
   const first = await run.propose(release());
   const proposals: Proposal[] = [
     { ...ticket(), source_event_id: `alert-${fresh("a")}` },
@@ -73,19 +72,22 @@ test("the browser's own fingerprint is the server's for every kind", async ({ pa
   }
 });
 
-for (const [what, change] of [
+/** Ways to show something else than was proposed. */
+const TAMPERED: [what: string, change: (html: string) => string][] = [
   ["a value", (html: string) => html.replace(/(data-value[^>]*>)checkout-api/, "$1checkout-apj")],
   ["a name", (html: string) => html.replace(/(data-name[^>]*>)service</, "$1servjce<")],
   ["the canonical JSON", (html: string) => html.replace(/(data-canonical[^]*)checkout-api/, "$1checkout-apj")],
   ["a row too many", (html: string) => html.replace(/<tr class="sub"><th colspan="3" scope="rowgroup">envelope/, '<tr data-type="text" data-depth="1"><th><bdi data-name="">dry_run</bdi></th><td><bdi data-value="">yes</bdi></td></tr>$&')],
   ["the number", (html: string) => html.replace(/(data-number[^>]*>)[0-9a-f]{4}-/, "$1ffff-")],
   ["the fingerprint that is sent", (html: string) => html.replace(/name="fingerprint"([^>]*)value="sha256:[0-9a-f]{4}/g, 'name="fingerprint"$1value="sha256:ffff')],
-] as [string, (html: string) => string][]) {
-  test(`a page on which ${what} was changed cannot be approved`, async ({ page, person, run, signIn, awake, axe, javaScriptEnabled }) => {
-    test.skip(javaScriptEnabled === false, "recomputing takes scripts");
-    const operation = await run.propose(release());
-    await signIn(page, await person("approver"));
-    await page.route(`**/operations/${operation.id}`, async (route) => {
+];
+
+test("a page on which anything was changed cannot be approved", { tag: "@scripts" }, async ({ page, person, run, signIn, awake, axe }) => {
+  const operation = await run.propose(release());
+  const address = `**/operations/${operation.id}`;
+  await signIn(page, await person("approver"));
+  for (const [what, change] of TAMPERED) {
+    await page.route(address, async (route) => {
       const reply = await route.fetch();
       const html = await reply.text();
       const changed = change(html);
@@ -94,18 +96,19 @@ for (const [what, change] of [
     });
     await page.goto(`/operations/${operation.id}`);
     await awake(page);
-    await expect(page.getByRole("heading", { name: "What you see is not what was proposed" })).toBeVisible();
-    await expect(page.getByText("Does not match what you see")).toBeVisible();
+    await expect(page.getByRole("heading", { name: "What you see is not what was proposed" }), what).toBeVisible();
+    await expect(page.getByText("Does not match what you see"), what).toBeVisible();
     await page.getByLabel(/^Target/).fill(operation.target);
     const approve = page.getByRole("button", { name: /^Approve/ });
-    await expect(approve).toBeDisabled();
-    await expect(approve).toHaveAccessibleDescription("Off: what you see is not what was proposed.");
-    await axe(page);
-  });
-}
+    await expect(approve, what).toBeDisabled();
+    await expect(approve, what).toHaveAccessibleDescription("Off: what you see is not what was proposed.");
+    await page.unroute(address);
+  }
+  await axe(page);
+  expect((await run.operation(operation.id)).state).toBe("pending");
+});
 
-test("a page changed after it was checked is checked again before anything is sent", async ({ page, person, run, signIn, awake, javaScriptEnabled }) => {
-  test.skip(javaScriptEnabled === false, "recomputing takes scripts");
+test("a page changed after it was checked is checked again before anything is sent", { tag: "@scripts" }, async ({ page, person, run, signIn, awake }) => {
   const operation = await run.propose(ticket());
   await signIn(page, await person("approver"));
   await page.goto(`/operations/${operation.id}`);
@@ -117,7 +120,7 @@ test("a page changed after it was checked is checked again before anything is se
   expect((await run.operation(operation.id)).state).toBe("pending");
 });
 
-test("what is proposed stands against what is there", async ({ page, person, run, signIn, awake, axe }) => {
+test("what is proposed stands against what is there", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
   const environment = fresh("prod");
   const first = await run.propose(release({ environment, commit: "d3".repeat(20) }));
   await (await person("approver")).decide(first.id, "approve");
@@ -159,7 +162,7 @@ test("who may not vote reads everything and finds no form", async ({ page, perso
   await axe(page);
 });
 
-test("a vote is withdrawn while the approval is unspent, and an operator cancels", async ({ page, person, run, signIn, awake, axe }) => {
+test("a vote is withdrawn while the approval is unspent, and an operator cancels", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
   const operation = await run.propose(ticket());
   await (await person("approver")).decide(operation.id, "approve");
   await signIn(page, await person("approver"));
@@ -187,7 +190,7 @@ test("a vote is withdrawn while the approval is unspent, and an operator cancels
   await axe(page);
 });
 
-test("two votes are two people, and the first one waits for the second", async ({ page, person, run, signIn, awake, axe }) => {
+test("two votes are two people, and the first one waits for the second", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
   const proposal = ticket();
   const target = `project/${proposal.params.project}`;
   await addRule(await person("admin"), { name: fresh("two people"), match: { target }, require: { approvals: 2 } });
@@ -228,7 +231,7 @@ test.describe("refused", () => {
     await expect(page.getByLabel("Note")).toHaveValue("It looked like a duplicate");
   });
 
-  test("where the rule says so, the password is entered again before the vote counts", async ({ page, person, run, signIn, awake, axe }) => {
+  test("where the rule says so, the password is entered again before the vote counts", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
     const proposal = release();
     const target = `release/${proposal.params.environment}`;
     await addRule(await person("admin"), { name: fresh("password again"), match: { target }, require: { step_up: true } });
@@ -252,7 +255,7 @@ test.describe("refused", () => {
   });
 });
 
-test("a pause and a hold are told where the decision is made", async ({ page, person, run, signIn, awake, axe }) => {
+test("a pause and a hold are told where the decision is made", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
   const lost = await run.propose(payment());
   await (await person("approver")).decide(lost.id, "approve");
   const claim = await run.claim(lost);
@@ -274,7 +277,7 @@ test("a pause and a hold are told where the decision is made", async ({ page, pe
   }
 });
 
-test("a stale write says what is there now, and offers no decision", async ({ page, person, run, signIn, awake, axe }) => {
+test("a stale write says what is there now, and offers no decision", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
   const environment = fresh("prod");
   const first = await run.propose(release({ environment }));
   await (await person("approver")).decide(first.id, "approve");

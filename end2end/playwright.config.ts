@@ -31,9 +31,10 @@ export default defineConfig({
   forbidOnly: true,
   reporter: [["list"]],
   use: { ...browser, locale: "en-GB", timezoneId: "Europe/Berlin", screenshot: "only-on-failure" },
+  // `@scripts` marks what only scripts do, `@phone` what looks different on one.
   projects: [
     { name: "scripts-on", use: desktop },
-    { name: "scripts-off", use: { ...desktop, javaScriptEnabled: false } },
-    { name: "phone", use: { ...desktop, viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true } },
+    { name: "scripts-off", grepInvert: /@scripts/, use: { ...desktop, javaScriptEnabled: false } },
+    { name: "phone", grep: /@phone/, use: { ...desktop, viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true } },
   ],
 });

@@ -1,8 +1,7 @@
 import { expect, test } from "./fixtures.ts";
 import { payment, release, ticket, transition } from "./proposals.ts";
-import { Server } from "./server.ts";
 
-test("the queue shows what waits for its reader, and nothing else", async ({ page, person, run, agent, server, signIn, awake, axe }) => {
+test("the queue shows what waits for its reader, and nothing else", { tag: "@phone" }, async ({ page, person, run, agent, server, signIn, awake, axe }) => {
   const reader = await person("approver", "vera");
   const low = await run.propose(ticket());
   const grave = await run.propose(release());
@@ -26,7 +25,7 @@ test("the queue shows what waits for its reader, and nothing else", async ({ pag
   await expect(box(mine.short_code)).toHaveCount(0);
 });
 
-test("filters and search are in the address", async ({ page, person, run, signIn }) => {
+test("filters and search are in the address", { tag: "@phone" }, async ({ page, person, run, signIn }) => {
   const wanted = await run.propose(transition());
   const other = await run.propose(ticket());
   await signIn(page, await person("approver"));
@@ -51,17 +50,34 @@ test("filters and search are in the address", async ({ page, person, run, signIn
   await expect(rows.filter({ hasText: other.target })).toHaveCount(1);
 });
 
-test("an empty lane says so and shows the way on", async ({ page, person, signIn, axe }) => {
-  await signIn(page, await person("viewer"));
-  await page.goto("/?lane=conflicts");
+test("an empty lane says so and shows the way on", { tag: "@phone" }, async ({ page, ownDesk, signIn, axe }) => {
+  const { server, approver } = await ownDesk();
+  await signIn(page, approver);
+  await page.goto(`${server.url}/?lane=conflicts`);
   await expect(page.getByRole("heading", { name: "No conflicts" })).toBeVisible();
   await axe(page);
   await page.getByRole("link", { name: "To the desk" }).click();
-  await expect(page).toHaveURL(/\/$/);
+  await expect(page).toHaveURL(`${server.url}/`);
+  await expect(page.getByRole("heading", { level: 1 })).toHaveText("Nothing waits for you");
 });
 
-test("what was ticked is decided, item by item, and nothing else", async ({ page, person, run, signIn, awake, axe, isMobile }) => {
-  test.skip(isMobile, "rows are not ticked on a phone");
+test("every lane is accessible with what stands in it", { tag: ["@scripts", "@phone"] }, async ({ page, person, run, signIn, awake, axe }) => {
+  const approver = await person("approver");
+  const [approved, lost, done, rejected] = [await run.propose(ticket()), await run.propose(payment()), await run.propose(transition()), await run.propose(ticket())];
+  for (const operation of [approved, lost, done]) await approver.decide(operation.id, "approve");
+  await run.carryOut(lost, { status: "unknown" });
+  await run.carryOut(done, { status: "succeeded", provider_reference: "T-1" });
+  await approver.decide(rejected.id, "reject");
+  await signIn(page, approver);
+  for (const [lane, operations] of [["approved", [approved]], ["unknown", [lost]], ["done", [done, rejected]], ["expiring", []]] as const) {
+    await page.goto(`/?lane=${lane}`);
+    await awake(page);
+    for (const { id } of operations) await expect(page.locator(`.row[data-id="${id}"]`)).toBeVisible();
+    await axe(page);
+  }
+});
+
+test("what was ticked is decided, item by item, and nothing else", async ({ page, person, run, signIn, awake, axe }) => {
   const [first, second, left] = [await run.propose(ticket()), await run.propose(transition()), await run.propose(ticket())];
   const reader = await person("approver");
   await signIn(page, reader);
@@ -90,6 +106,41 @@ test("what was ticked is decided, item by item, and nothing else", async ({ page
 
   expect((await run.operation(first.id)).state).toBe("approved");
   for (const untouched of [left, late]) expect((await run.operation(untouched.id)).state).toBe("pending");
+});
+
+test("what a filter took out of sight is not decided, and each of the others has its answer", async ({ page, person, run, agent, server, signIn, awake, javaScriptEnabled }) => {
+  const reader = await person("approver", "vera");
+  const hidden = [await run.propose(ticket()), await run.propose(ticket()), await run.propose(ticket())];
+  const wanted = [await run.propose(transition()), await run.propose(transition()), await run.propose(transition())];
+  const own = await (await server.agent(`vera-${agent.name}`, reader.name)).run();
+  await signIn(page, reader);
+  await awake(page);
+  const box = ({ short_code }: { short_code: string }) => page.getByRole("checkbox", { name: `Select ${short_code}` });
+  for (const operation of hidden) await box(operation).check();
+  await page.getByText("Kind", { exact: true }).click();
+  await page.getByRole("link", { name: "ticket.transition" }).click();
+  await awake(page);
+  await expect(page.locator(".row [name=pick]:checked")).toHaveCount(0);
+
+  const late = [await run.propose(transition()), await own.propose(transition())];
+  if (javaScriptEnabled === false) await page.reload();
+  await expect(box(late[0]!)).toBeVisible();
+  for (const operation of [...wanted, late[0]!]) await box(operation).check();
+  await page.getByRole("button", { name: "Decide the selected" }).click();
+  await expect(page.getByRole("heading", { level: 1 })).toHaveText("Decide 4 operations");
+  for (const { fingerprint } of [...wanted, late[0]!]) await expect(page.getByText(fingerprint)).toBeVisible();
+  for (const { fingerprint } of [...hidden, late[1]!]) await expect(page.getByText(fingerprint)).toHaveCount(0);
+
+  await run.propose({ ...transition(), supersedes: wanted[1]!.id });
+  expect((await run.http.post(`/api/v1/operations/${wanted[2]!.id}/cancel`, { data: { reason: "no longer" } })).status()).toBe(200);
+  await page.getByRole("button", { name: "Approve 4" }).click();
+  await expect(page.getByRole("heading", { level: 1 })).toHaveText("2 of 4 approved");
+  const answer = ({ target }: { target: string }) => page.getByRole("listitem").filter({ hasText: target });
+  await expect(answer(wanted[1]!)).toContainText(/superseded/i);
+  await expect(answer(wanted[2]!)).toContainText(/cancelled/i);
+  for (const operation of [wanted[0]!, late[0]!]) expect((await run.operation(operation.id)).state).toBe("approved");
+  for (const operation of hidden) expect((await run.operation(operation.id)).state).toBe("pending");
+  expect((await own.operation(late[1]!.id)).state).toBe("pending");
 });
 
 test("a bulk never holds what takes care", async ({ page, person, run, signIn }) => {
@@ -125,9 +176,7 @@ test("what an agent writes is text on every list", async ({ page, person, run, s
   expect(html).not.toContain("\u202e");
 });
 
-test.describe("live", () => {
-  test.skip(({ javaScriptEnabled }) => javaScriptEnabled === false, "a page without scripts is as new as its last loading");
-
+test.describe("live", { tag: "@scripts" }, () => {
   test("a row comes by itself, and one decided elsewhere says by whom before it leaves", async ({ page, person, run, signIn, awake }) => {
     await signIn(page, await person("approver"));
     await awake(page);
@@ -157,63 +206,43 @@ test.describe("live", () => {
     // This page has seen a version that the next answers know nothing of.
     await row.evaluate((element) => element.setAttribute("data-version", "99"));
     await row.locator(".row-effect").evaluate((element) => (element.textContent = "the newest"));
+    await row.getByRole("link").focus();
     const next = await run.propose(ticket());
     await expect(page.locator(`.row[data-id="${next.id}"]`)).toBeVisible();
     await expect(row).toContainText("the newest");
+    await expect(row.getByRole("link"), "what is new takes nobody's focus").toBeFocused();
   });
 
-  test("a row whose time is up says so and leaves, before any sweeper", async ({ page }) => {
-    test.slow();
-    const server = await Server.start({ COUNTERFOIL_APPROVAL_TTL_S: "8", COUNTERFOIL_SWEEP_S: "0" });
-    try {
-      const { name, password } = await server.person("asha", "approver", ["approvers"]);
-      const owner = await server.person("omar", "viewer", []);
-      const run = await (await server.agent("clerk", owner.name)).run();
-      await page.goto(`${server.url}/sign-in`);
-      await page.getByLabel("Name").fill(name);
-      await page.getByLabel("Password").fill(password);
-      await page.getByRole("button", { name: "Sign in" }).click();
-      await expect(page.locator(".live")).toContainText("Live,");
-      const operation = await run.propose(ticket());
-      const row = page.locator(`.row[data-id="${operation.id}"]`);
-      await expect(row).toBeVisible();
-      await expect(row).toHaveClass(/row-gone/, { timeout: 15_000 });
-      await expect(row).toContainText("expired");
-      await expect(row.getByRole("checkbox")).toHaveCount(0);
-      await expect(page.getByRole("heading", { level: 1 })).toHaveText("Nothing waits for you");
-    } finally {
-      await server.remove();
-    }
+  test("a row whose time is up says so and leaves, before any sweeper", async ({ page, ownDesk, signIn }) => {
+    const { approver, run } = await ownDesk({ COUNTERFOIL_APPROVAL_TTL_S: "8", COUNTERFOIL_SWEEP_S: "0" });
+    await signIn(page, approver);
+    await expect(page.locator(".live")).toContainText("Live,");
+    const operation = await run.propose(ticket());
+    const row = page.locator(`.row[data-id="${operation.id}"]`);
+    await expect(row).toBeVisible();
+    await expect(row).toHaveClass(/row-gone/);
+    await expect(row).toContainText("expired");
+    await expect(row.getByRole("checkbox")).toHaveCount(0);
+    await expect(page.getByRole("heading", { level: 1 })).toHaveText("Nothing waits for you");
   });
 
-  test("a lost connection is said, and found again", async ({ page, tolerate }) => {
-    test.slow();
+  test("a lost connection is said, and found again", async ({ page, ownDesk, signIn, tolerate }) => {
     tolerate.push(/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE|ERR_NETWORK/);
-    const server = await Server.start();
-    try {
-      const { name, password } = await server.person("asha", "approver", ["approvers"]);
-      await page.goto(`${server.url}/sign-in`);
-      await page.getByLabel("Name").fill(name);
-      await page.getByLabel("Password").fill(password);
-      await page.getByRole("button", { name: "Sign in" }).click();
-      await expect(page.locator(".live")).toContainText("Live,");
+    const { server, approver } = await ownDesk();
+    await signIn(page, approver);
+    await expect(page.locator(".live")).toContainText("Live,");
 
-      await server.stop();
-      const notice = page.getByRole("status").filter({ hasText: "Not live since" });
-      await expect(notice).toContainText("Deciding still works");
+    await server.stop();
+    const notice = page.getByRole("status").filter({ hasText: "Not live since" });
+    await expect(notice).toContainText("Deciding still works");
 
-      await server.serve();
-      await expect(page.locator(".live")).toContainText("Live,", { timeout: 20_000 });
-      await expect(notice).toHaveCount(0);
-    } finally {
-      await server.remove();
-    }
+    await server.serve();
+    await expect(page.locator(".live")).toContainText("Live,");
+    await expect(notice).toHaveCount(0);
   });
 });
 
-test.describe("keys", () => {
-  test.skip(({ javaScriptEnabled, isMobile }) => javaScriptEnabled === false || isMobile, "keys need scripts and a keyboard");
-
+test.describe("keys", { tag: "@scripts" }, () => {
   test("keys move, open, select and search, and can be turned off", async ({ page, person, run, signIn, awake }) => {
     await run.propose(ticket());
     await run.propose(ticket());

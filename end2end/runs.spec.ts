@@ -1,7 +1,7 @@
 import { expect, test } from "./fixtures.ts";
 import { ticket } from "./proposals.ts";
 
-test("a run is stopped by an operator, and what it has not sent is cancelled", async ({ page, person, agent, signIn, awake, axe }) => {
+test("a run is stopped by an operator, and what it has not sent is cancelled", { tag: "@phone" }, async ({ page, person, agent, signIn, awake, axe }) => {
   const run = await agent.run({ label: "night shift" });
   const operation = await run.propose(ticket());
   await signIn(page, await person("operator"));

@@ -132,7 +132,7 @@ export class Server {
     await this.cli(["user", "add", name, "--role", role, ...membership, "--password-stdin"], `${password}\n`);
     const headers = { Origin: this.url, "Sec-Fetch-Site": "same-origin" };
     const http = await request.newContext({ baseURL: this.url, extraHTTPHeaders: headers });
-    return new Person(name, role, password, http);
+    return new Person(this.url, name, role, password, http);
   }
 
   /** Adds an agent of a person. */
@@ -149,6 +149,7 @@ export class Person {
   private signedIn = false;
 
   constructor(
+    readonly url: string,
     readonly name: string,
     readonly role: Role,
     readonly password: string,

@@ -1,7 +1,7 @@
 import { expect, test } from "./fixtures.ts";
 import { fresh, ticket } from "./proposals.ts";
 
-test("an admin changes the rules, and asks which would match", async ({ page, person, agent, signIn, axe }) => {
+test("an admin changes the rules, and asks which would match", { tag: "@phone" }, async ({ page, person, agent, signIn, axe }) => {
   await signIn(page, await person("admin"));
   await page.goto("/settings/policies");
   await axe(page);
@@ -70,7 +70,7 @@ test("a new agent's token is shown once", async ({ page, person, server, signIn,
   await expect(page.getByText(token!)).toHaveCount(0);
 });
 
-test("a person is added, changed and disabled", async ({ page, person, signIn, axe }) => {
+test("a person is added, changed and disabled", { tag: "@phone" }, async ({ page, person, signIn, axe }) => {
   await signIn(page, await person("admin"));
   await page.goto("/settings/people");
   await axe(page);
@@ -92,7 +92,7 @@ test("a person is added, changed and disabled", async ({ page, person, signIn, a
   await expect(row).toContainText("disabled");
 });
 
-test("every other page of the settings is complete and accessible", async ({ page, person, signIn, axe, awake }) => {
+test("every other page of the settings is complete and accessible", { tag: "@phone" }, async ({ page, person, signIn, axe, awake }) => {
   await signIn(page, await person("admin"));
   for (const path of ["executors", "kinds", "kinds/deployment.release", "kinds/new", "pause", "sessions", "keyboard"]) {
     await page.goto(`/settings/${path}`);

@@ -4,7 +4,7 @@ import { Server } from "./server.ts";
 test.describe("at the door", () => {
   test.use({ tolerate: [/40[13]|429|Failed to load resource/] });
 
-  test("a wrong password says no more than that, and keeps the name", async ({ page, person, axe }) => {
+  test("a wrong password says no more than that, and keeps the name", { tag: "@phone" }, async ({ page, person, axe }) => {
     const { name } = await person("approver", "mona");
     await page.goto("/sign-in");
     await axe(page);
@@ -42,7 +42,7 @@ test("the door leads to no other site", async ({ page, person, baseURL }) => {
   await expect(page).toHaveURL(`${baseURL}/`);
 });
 
-test("signing out ends the session", async ({ page, person, signIn, isMobile }) => {
+test("signing out ends the session", { tag: "@phone" }, async ({ page, person, signIn, isMobile }) => {
   await signIn(page, await person("approver"));
   if (isMobile) await page.getByText("Desk ▾").click();
   await page.getByRole("button", { name: /^Sign out/ }).filter({ visible: true }).click();
@@ -51,7 +51,7 @@ test("signing out ends the session", async ({ page, person, signIn, isMobile }) 
   await expect(page).toHaveURL(/\/sign-in$/);
 });
 
-test("the first start makes the first admin, once", async ({ page, axe, tolerate }) => {
+test("the first start makes the first admin, once", { tag: "@phone" }, async ({ page, axe, tolerate }) => {
   tolerate.push(/404|422/);
   const server = await Server.start();
   try {

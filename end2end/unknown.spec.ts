@@ -11,7 +11,7 @@ async function lost(run: Run, approve: (id: string) => Promise<unknown>, proposa
   return run.outcome(operation.id, claim, { status: "unknown" });
 }
 
-test("an unknown outcome says not to retry, and is settled by two people with evidence", async ({ page, person, run, signIn, awake, axe }) => {
+test("an unknown outcome says not to retry, and is settled by two people with evidence", { tag: "@phone" }, async ({ page, person, run, signIn, awake, axe }) => {
   const approver = await person("approver");
   const operation = await lost(run, (id) => approver.decide(id, "approve"), payment());
   const word = { finding: "not_applied", kind: "statement", observed_at: new Date().toISOString(), note: "I do not think it left" };

@@ -49,6 +49,8 @@ pub struct Config {
     pub public_url: String,
     pub data_dir: PathBuf,
     pub database: Database,
+    /// Connections of this process to the database. On SQLite one of them writes and the others read.
+    pub database_connections: u32,
     /// Seconds to decide, by the default rule.
     pub approval_ttl_s: i64,
     /// Seconds from the approval to run, by the default rule.
@@ -130,6 +132,7 @@ impl Config {
             public_url,
             data_dir,
             database,
+            database_connections: number("COUNTERFOIL_DATABASE_CONNECTIONS", 16, 2, 1000)? as u32,
             approval_ttl_s: number("COUNTERFOIL_APPROVAL_TTL_S", 900, 1, WEEK_S)?,
             execution_ttl_s: number("COUNTERFOIL_EXECUTION_TTL_S", 600, 1, WEEK_S)?,
             retry_ttl_s: number("COUNTERFOIL_RETRY_TTL_S", 3600, 1, WEEK_S)?,

@@ -1,9 +1,11 @@
 //! Claims: an approval is spent once, in time, by the exact write it was given for.
 
+use std::future::IntoFuture;
+
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{App, Person, Program, fresh_key, id_of, on_both_databases, succeeded, ticket};
+use crate::support::{App, Call, Person, Program, fresh_key, id_of, on_both_databases, succeeded, ticket};
 
 /// A ticket proposed and approved.
 async fn approved(approver: &Person, run: &Program, title: &str) -> Value {
@@ -84,6 +86,100 @@ on_both_databases! {
         run.report(&op, "sent", &claim, json!({"fingerprint": other["fingerprint"]})).await.refused(409, "approval_mismatch");
         assert_eq!(run.read(&op).await["may_have_applied"], false);
         run.report(&op, "sent", &claim, json!({})).await.ok(200);
+    }
+
+    // C08, promise 1
+    async fn an_approval_fits_one_command_and_none_that_comes_later(app: App) {
+        let (asha, _, run) = app.world().await;
+        let ada = app.person("ada", "admin", "").await;
+        for name in ["acme.pay", "acme.hold"] {
+            let kind = json!({
+                "name": name, "title": "Pay", "headline": "asks to pay for {order}", "target": "order/{order}", "verb": "pay",
+                "consequence": "Pays", "rollback": "Cannot be undone", "risk": "low",
+                "schema": {
+                    "type": "object", "additionalProperties": false, "required": ["order", "amount_minor"],
+                    "properties": {"order": {"type": "string"}, "amount_minor": {"type": "integer", "minimum": 1}},
+                },
+            });
+            ada.post("kinds", kind).await.ok(201);
+        }
+        let body = |kind: &str, amount: i64| json!({"kind": kind, "target": "order/7", "params": {"order": "7", "amount_minor": amount}});
+        let key = fresh_key();
+        let op = run.propose_as(&key, body("acme.pay", 1000)).await.ok(201).operation().clone();
+        asha.approve(id_of(&op)).await.ok(200);
+        let before = run.read(&op).await;
+
+        let conflict = run.propose_as(&key, body("acme.pay", 1010)).await.refused(409, "fingerprint_conflict");
+        assert_eq!(conflict.body["differs"], json!(["/params/amount_minor"]));
+        assert_eq!(events(&app, &op).await.last().unwrap(), "operation.key_conflict");
+        let path = format!("operations/{}/claim", id_of(&op));
+        for (kind, amount) in [("acme.pay", 1010), ("acme.hold", 1000), ("acme.hold", 1010)] {
+            let other = run.propose_as(&fresh_key(), body(kind, amount)).await.ok(201).operation().clone();
+            assert_ne!(other["fingerprint"], op["fingerprint"]);
+            run.post(&path, json!({"fingerprint": other["fingerprint"]})).await.refused(409, "approval_mismatch");
+            run.claim(&other).await.refused(409, "not_approved");
+            let after = run.read(&op).await;
+            for member in ["state", "version", "approval", "attempts", "may_have_applied"] {
+                assert_eq!(after[member], before[member], "{member}");
+            }
+        }
+
+        let traced = |call: Call| call.header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").header("x-request-id", "7");
+        let again = traced(run.propose_as(&key, body("acme.pay", 1000))).await.ok(202);
+        assert_eq!((&again.body["disposition"], &again.operation()["fingerprint"]), (&json!("in_progress"), &op["fingerprint"]));
+        let claim = traced(run.claim(&op)).await.ok(200).body["claim"].clone();
+        assert_eq!(claim["params"]["amount_minor"], 1000);
+    }
+
+    // C09 (a)
+    async fn what_nobody_runs_stays_approved_until_its_deadline_and_is_then_run_once(app: App) {
+        let (asha, _, run) = app.world().await;
+        let op = run.ticket("Rotate").await;
+        let path = format!("operations/{}?wait=30", id_of(&op));
+        let poll = tokio::spawn(run.get(&path).header("if-none-match", "\"1\"").into_future());
+        poll.abort();
+        asha.approve(id_of(&op)).await.ok(200);
+        let app = app.restart(&[]).await;
+        let (asha, run) = (asha.at(&app), run.at(&app));
+        app.advance_s(300);
+        let read = run.read(&op).await;
+        assert_eq!((&read["state"], &read["claim"]), (&json!("approved"), &Value::Null));
+        let page = asha.get(&format!("/operations/{}", id_of(&op))).header("accept", "text/html").await.ok(200);
+        let deadline = read["execution_deadline"].as_str().unwrap();
+        assert!(page.text.contains(&format!("datetime=\"{deadline}\"")), "{deadline}");
+        run.complete(&op, succeeded("T-1")).await;
+        let executor = app.executor("tickets", &["ticket.*"]).await;
+        executor.claim(&op).await.refused(409, "invalid_state");
+        assert_eq!(events(&app, &op).await.iter().filter(|event| *event == "effect.sent").count(), 1);
+    }
+
+    // C09 (b)
+    async fn a_waiting_run_and_its_executors_all_claim_and_one_does(app: App) {
+        let (asha, _, run) = app.world().await;
+        let other = app.node(&[]).await;
+        let op = run.ticket("Rotate").await;
+        let executors = [app.executor("one", &["ticket.*"]).await, app.executor("two", &["*"]).await.at(&other)];
+        let path = format!("operations/{}?wait=30", id_of(&op));
+        let claims: Vec<_> = executors.into_iter().chain([run.clone()]).map(|claimer| {
+            let (op, path) = (op.clone(), path.clone());
+            tokio::spawn(async move {
+                claimer.get(&path).header("if-none-match", "\"1\"").await.ok(200);
+                let reply = claimer.claim(&op).await;
+                (claimer, reply)
+            })
+        }).collect();
+        asha.approve(id_of(&op)).await.ok(200);
+        let mut effects = 0;
+        for claim in claims {
+            let (claimer, reply) = claim.await.unwrap();
+            if reply.status == 200 {
+                effects += 1;
+                claimer.report(&op, "sent", &reply.body["claim"], json!({})).await.ok(200);
+            } else {
+                reply.refused(409, "already_claimed");
+            }
+        }
+        assert_eq!(effects, 1);
     }
 
     // C10, promise 3

@@ -1,10 +1,19 @@
 //! The command line and the process: what it prints, refuses, and how it ends.
 
-use std::{io::Write, net::TcpStream, process::Output, time::Duration};
+use std::{
+    io::Write,
+    net::TcpStream,
+    process::Output,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
-use crate::support::{PASSWORD, process::Place};
+use crate::support::{
+    PASSWORD, fresh_key, id_of,
+    process::{Place, reached},
+    ticket,
+};
 
 fn words(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -204,4 +213,73 @@ async fn a_request_that_never_ends_does_not_hold_up_the_end() {
     let (status, took) = server.wait();
     assert!(!status.success() && took < Duration::from_secs(2), "{status} after {took:?}");
     drop(open);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_pages_and_waiting_agents_do_not_hold_up_the_end_and_go_on_after_the_next_start() {
+    for signals in [1, 2] {
+        let mut place = Place::new(&[("COUNTERFOIL_SHUTDOWN_S", "20")]);
+        let marker = place.folder().join("held");
+        place.set("COUNTERFOIL_FAULT", &format!("after_claim:{}", marker.display()));
+        let mut server = place.serve().await;
+        let cookie = place.person("asha", "approver", "approvers").await;
+        place.person("omar", "viewer", "none").await;
+        let run = place.start_run(&place.cli(&["agent", "add", "deployer", "--owner", "omar"], "")).await;
+        let mut proposed = Vec::new();
+        for title in ["Claimed", "Waits"] {
+            let call = place.post("operations", &run, &ticket(title)).header("idempotency-key", fresh_key());
+            proposed.push(call.send().await.unwrap().json::<Value>().await.unwrap()["operation"].clone());
+        }
+        let [claimed, waits] = proposed.try_into().unwrap();
+        assert_eq!(place.approve(&cookie, id_of(&claimed)).await.unwrap().status(), 200);
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            streams.push(place.events(&cookie, Some(0)).await);
+        }
+        // Of the run, two proposals and the approval.
+        let last = streams[0].take(4).await[3].id;
+        let poll = |place: &Place| {
+            let call = place.get(&format!("operations/{}?wait=60", id_of(&waits)), &run);
+            tokio::spawn(call.header("if-none-match", "\"1\"").send())
+        };
+        let polls = [poll(&place), poll(&place)];
+        let path = format!("operations/{}/claim", id_of(&claimed));
+        let claim = tokio::spawn(place.post(&path, &run, &json!({"fingerprint": claimed["fingerprint"]})).send());
+        reached(&marker).await;
+
+        server.signal("TERM");
+        let start = Instant::now();
+        for stream in &mut streams {
+            while stream.next().await.is_some() {}
+        }
+        for poll in polls {
+            assert_eq!(poll.await.unwrap().unwrap().status(), 304);
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "what only waits ends at once");
+        let state = if signals == 1 {
+            std::fs::remove_file(&marker).unwrap();
+            assert_eq!(claim.await.unwrap().unwrap().status(), 200, "what was under way is finished");
+            "claimed"
+        } else {
+            server.signal("TERM");
+            claim.await.unwrap().unwrap_err();
+            "approved"
+        };
+        let (status, _) = server.wait();
+        assert_eq!(status.success(), signals == 1, "{status}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+
+        place.unset("COUNTERFOIL_FAULT");
+        let _server = place.serve().await;
+        let read = place.get(&format!("operations/{}", id_of(&claimed)), &run).send().await.unwrap();
+        assert_eq!(read.json::<Value>().await.unwrap()["operation"]["state"], state);
+        let (mut stream, waiting) = (place.events(&cookie, last).await, poll(&place));
+        if signals == 1 {
+            assert_eq!(stream.next().await.unwrap().data["state"], "claimed");
+        }
+        assert_eq!(place.approve(&cookie, id_of(&waits)).await.unwrap().status(), 200);
+        assert_eq!(stream.next().await.unwrap().data["state"], "approved");
+        assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
+        place.log_verifies();
+    }
 }

@@ -1,14 +1,13 @@
 //! Kill -9 at named points, inside a command and right after its acknowledgement: nothing acknowledged is lost, nothing
 //! half-done stays, and no effect happens twice.
 
-use std::{path::PathBuf, time::Duration};
-
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
     fresh_key, postgres,
-    process::{Place, Server},
+    process::{Place, Server, reached},
+    ticket,
 };
 
 /// One step of the way, the point inside its command, and the states around it.
@@ -63,9 +62,11 @@ impl Way {
         };
         match op["state"].as_str().unwrap() {
             "unknown" => {
-                let params = json!({"project": "ops", "title": "Rotate"});
-                let body = json!({"kind": "ticket.create", "target": "project/ops", "params": params});
-                self.place.post("operations", &self.run, &body).header("idempotency-key", &self.key).send().await
+                self.place
+                    .post("operations", &self.run, &ticket("Rotate"))
+                    .header("idempotency-key", &self.key)
+                    .send()
+                    .await
             }
             "pending" => self.approve(op["id"].as_str().unwrap()).await,
             "approved" => {
@@ -83,15 +84,7 @@ impl Way {
     }
 
     async fn approve(&self, id: &str) -> reqwest::Result<Response> {
-        let url = format!("{}/api/v1/operations/{id}", self.place.url);
-        let view = self.place.client.get(&url).header("cookie", &self.cookie).send().await?.json::<Value>().await?;
-        let vote = json!({
-            "decision": "approve",
-            "fingerprint": view["operation"]["fingerprint"],
-            "review_digest": view["review_digest"],
-        });
-        let call = self.place.client.post(format!("{url}/decisions")).header("cookie", &self.cookie).json(&vote);
-        call.header("origin", &self.place.url).send().await
+        self.place.approve(&self.cookie, id).await
     }
 
     /// Goes on to the end; then the log tells of one of everything, and verifies.
@@ -100,14 +93,7 @@ impl Way {
             let reply = self.step().await.unwrap();
             assert!(reply.status().is_success(), "{}", reply.text().await.unwrap());
         }
-        let export = self.place.folder().join("export.jsonl");
-        let pin = self.place.folder().join("pin");
-        let path = |path: &PathBuf| path.display().to_string();
-        self.place.cli(&["audit", "checkpoint", "--out", &path(&pin)], "");
-        self.place.cli(&["audit", "export", "--out", &path(&export)], "");
-        let vkey = self.place.cli(&["audit", "vkey"], "");
-        self.place.cli(&["audit", "verify", &path(&export), "--vkey", &vkey, "--pin", &path(&pin)], "");
-        let log = std::fs::read_to_string(export).unwrap();
+        let log = self.place.log_verifies();
         for event in [
             "operation.proposed",
             "approval.granted",
@@ -170,10 +156,47 @@ async fn what_was_acknowledged_survives_a_kill(database: Option<String>) {
     way.finish().await;
 }
 
-async fn reached(marker: &std::path::Path) {
-    while !marker.exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+/// What waits, until when, and who is signed in, are as they were; a waiting agent takes up where it was cut off.
+async fn a_queue_survives_a_kill(database: Option<String>) {
+    let (way, mut server) = Way::begin(place(database).await).await;
+    let Way { place, cookie, run, .. } = &way;
+    for title in ["One", "Two", "Three"] {
+        let reply = place.post("operations", run, &ticket(title)).header("idempotency-key", fresh_key()).send().await;
+        assert_eq!(reply.unwrap().status(), 201);
     }
+    let list = async || {
+        let reply = place.look("operations?state=pending", cookie).send().await.unwrap();
+        let mut list = reply.json::<Value>().await.unwrap()["operations"].clone();
+        for op in list.as_array_mut().unwrap() {
+            op.as_object_mut().unwrap().remove("server_time");
+        }
+        list
+    };
+    let before = list().await;
+    assert_eq!(before.as_array().unwrap().len(), 3);
+    let id = before[1]["id"].as_str().unwrap().to_owned();
+    let poll = || place.get(&format!("operations/{id}?wait=30"), run).header("if-none-match", "\"1\"").send();
+    let cut_off = tokio::spawn(poll());
+    server.signal("KILL");
+    server.wait();
+    cut_off.await.unwrap().unwrap_err();
+    let _server = place.serve().await;
+    assert_eq!(list().await, before);
+    let waiting = tokio::spawn(poll());
+    assert_eq!(way.approve(&id).await.unwrap().status(), 200, "in the same sign-in");
+    let woken = waiting.await.unwrap().unwrap().json::<Value>().await.unwrap();
+    assert_eq!(woken["operation"]["state"], "approved");
+    place.log_verifies();
+}
+
+#[tokio::test]
+async fn a_queue_survives_a_kill_on_sqlite() {
+    a_queue_survives_a_kill(None).await;
+}
+
+#[tokio::test]
+async fn a_queue_survives_a_kill_on_postgres() {
+    a_queue_survives_a_kill(Some(postgres::fresh_database().await)).await;
 }
 
 #[tokio::test]

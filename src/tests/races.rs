@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{App, id_of, on_both_databases, postgres, process::Place};
+use crate::support::{App, id_of, on_both_databases, process::nodes, ticket};
 
 on_both_databases! {
     async fn twenty_deciders_and_twenty_claimers_make_one_decision_and_one_claim(app: App) {
@@ -55,13 +55,6 @@ on_both_databases! {
     }
 }
 
-async fn nodes() -> [Place; 2] {
-    let database = postgres::fresh_database().await;
-    let key = std::env::temp_dir().join(format!("counterfoil-{}.key", crate::support::fresh_key()));
-    let key = key.display().to_string();
-    [(); 2].map(|()| Place::new(&[("COUNTERFOIL_DATABASE_URL", &database), ("COUNTERFOIL_AUDIT_KEY_FILE", &key)]))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_on_one_database_decide_once_and_claim_once() {
     let [one, two] = nodes().await;
@@ -69,8 +62,7 @@ async fn two_processes_on_one_database_decide_once_and_claim_once() {
     let cookie = one.person("asha", "approver", "approvers").await;
     one.person("omar", "viewer", "none").await;
     let run = one.start_run(&one.cli(&["agent", "add", "deployer", "--owner", "omar"], "")).await;
-    let params = json!({"project": "ops", "title": "Rotate"});
-    let proposal = json!({"kind": "ticket.create", "target": "project/ops", "params": params});
+    let proposal = ticket("Rotate");
     let key = crate::support::fresh_key();
     let proposals = (0..50).map(|i| {
         let place = if i % 2 == 0 { &one } else { &two };
@@ -83,13 +75,12 @@ async fn two_processes_on_one_database_decide_once_and_claim_once() {
 
     let op = one.get(&format!("operations/by-key/{key}"), &run).send().await.unwrap().json::<Value>().await.unwrap();
     let op = op["operation"].clone();
-    let view = one.client.get(format!("{}/api/v1/operations/{}", one.url, id_of(&op))).header("cookie", &cookie);
-    let digest = view.send().await.unwrap().json::<Value>().await.unwrap()["review_digest"].clone();
+    let view = one.look(&format!("operations/{}", id_of(&op)), &cookie).send().await.unwrap();
+    let digest = view.json::<Value>().await.unwrap()["review_digest"].clone();
     let vote = json!({"decision": "approve", "fingerprint": op["fingerprint"], "review_digest": digest});
     let votes = (0..20).map(|i| {
         let place = if i % 2 == 0 { &one } else { &two };
-        let url = format!("{}/api/v1/operations/{}/decisions", place.url, id_of(&op));
-        place.client.post(url).header("cookie", &cookie).header("origin", &place.url).json(&vote).send()
+        place.send(&format!("operations/{}/decisions", id_of(&op)), &cookie, &vote).send()
     });
     let claims = (0..20).map(|i| {
         let place = if i % 2 == 0 { &one } else { &two };
@@ -100,11 +91,7 @@ async fn two_processes_on_one_database_decide_once_and_claim_once() {
     assert!(votes.into_iter().all(|reply| reply.unwrap().status() == 200));
     assert!(claims.into_iter().all(|reply| matches!(reply.unwrap().status().as_u16(), 200 | 409)));
 
-    let export = one.folder().join("export.jsonl").display().to_string();
-    one.cli(&["audit", "export", "--out", &export], "");
-    let vkey = two.cli(&["audit", "vkey"], "");
-    two.cli(&["audit", "verify", &export, "--vkey", &vkey], "");
-    let log = std::fs::read_to_string(export).unwrap();
+    let log = one.log_verifies();
     for event in ["operation.proposed", "approval.granted"] {
         assert_eq!(log.matches(&format!("\"event\":\"{event}\"")).count(), 1, "{event}");
     }

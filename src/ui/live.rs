@@ -203,6 +203,8 @@ fn bring_in_line(page: &Document, following: &Rc<Following>) {
     }
     document().set_title(&page.title());
     let (Some(old), Some(new)) = (dom::find("#list"), find_in_page(page, "#list")) else { return };
+    // Rows that are moved lose the focus.
+    let focused = document().active_element().and_then(|element| element.closest(".row").ok().flatten());
     let before = dom::all_in(&old, ".row");
     let after = dom::all_in(&new, ".row");
     let mut departed: HashMap<String, Element> = before.iter().map(|row| (id(row), row.clone())).collect();
@@ -222,7 +224,6 @@ fn bring_in_line(page: &Document, following: &Rc<Following>) {
         weave(&before, &departed, &new);
     }
     if has_rows || departed.is_empty() {
-        let focused = document().active_element().and_then(|element| element.closest(".row").ok().flatten());
         old.set_text_content(None);
         while let Some(child) = new.first_child() {
             _ = old.append_child(&child);

@@ -196,7 +196,7 @@ async fn open(config: &Config) -> Result<Store> {
         std::fs::create_dir_all(folder)
             .map_err(|error| Failure::new(format!("the folder `{}` cannot be made: {error}", folder.display())))?;
     }
-    let store = Store::open(&config.database, Clock::system()).await;
+    let store = Store::open(&config.database, config.database_connections, Clock::system()).await;
     store.map_err(|error| {
         Failure::from(error).hint(format!("the database is `{:?}`; see `COUNTERFOIL_DATABASE_URL`", config.database))
     })

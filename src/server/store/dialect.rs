@@ -35,7 +35,7 @@ pub enum Pools {
 }
 
 impl Pools {
-    pub async fn open(database: &Database) -> Result<Self> {
+    pub async fn open(database: &Database, connections: u32) -> Result<Self> {
         match database {
             Database::Sqlite(path) => {
                 let options = SqliteConnectOptions::new()
@@ -49,14 +49,16 @@ impl Pools {
                 let writer =
                     SqlitePoolOptions::new().max_connections(1).acquire_timeout(PATIENCE).connect_with(options).await?;
                 let options = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(PATIENCE);
-                let readers =
-                    SqlitePoolOptions::new().max_connections(8).acquire_timeout(PATIENCE).connect_lazy_with(options);
+                let readers = SqlitePoolOptions::new()
+                    .max_connections(connections - 1)
+                    .acquire_timeout(PATIENCE)
+                    .connect_lazy_with(options);
                 Ok(Self::Sqlite { writer, readers })
             }
             Database::Postgres(url) => {
                 let options = PgConnectOptions::from_str(url)?.application_name("counterfoil");
-                let pool =
-                    PgPoolOptions::new().max_connections(16).acquire_timeout(PATIENCE).connect_with(options).await?;
+                let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(PATIENCE);
+                let pool = pool.connect_with(options).await?;
                 Ok(Self::Postgres(pool))
             }
         }

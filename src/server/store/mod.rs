@@ -79,12 +79,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the database, brings its schema up to date, and starts the committer.
+    /// Opens the database, brings its schema up to date, and starts the committer. There are two connections or more.
     ///
     /// # Errors
     /// When the database cannot be reached, or was written by a newer version.
-    pub async fn open(database: &Database, clock: Clock) -> Result<Self> {
-        let pools = Pools::open(database).await?;
+    pub async fn open(database: &Database, connections: u32, clock: Clock) -> Result<Self> {
+        let pools = Pools::open(database, connections).await?;
         pools.migrate().await?;
         let committed = Arc::new(tokio::sync::Notify::new());
         let committer = committer::Committer::start(pools.clone(), clock.clone(), committed.clone());

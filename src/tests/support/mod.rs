@@ -1,6 +1,7 @@
 //! What the integration tests share: the real router over a real database, driven without a socket, on a clock that
 //! the test moves.
 
+pub mod events;
 pub mod postgres;
 pub mod process;
 
@@ -8,7 +9,6 @@ use std::{
     future::{Future, IntoFuture},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     ops::Deref,
-    path::PathBuf,
     pin::Pin,
     sync::Arc,
 };
@@ -18,6 +18,7 @@ use axum::{
     body::Body,
     extract::ConnectInfo,
     http::{HeaderMap, Method, Request, StatusCode, header},
+    response::Response,
 };
 use counterfoil::{
     model::{audit, time::Timestamp},
@@ -40,6 +41,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+
+use events::Events;
 
 /// 2026-12-01T00:00:00Z.
 pub const START: Timestamp = Timestamp(1_796_083_200_000);
@@ -114,7 +117,8 @@ impl App {
         })
         .unwrap();
         config.database = database.clone();
-        let desk = Desk::new(Store::open(&database, clock.clone()).await.unwrap(), config);
+        let store = Store::open(&database, config.database_connections, clock.clone()).await.unwrap();
+        let desk = Desk::new(store, config);
         catalogue::seed(&desk).await.unwrap();
         let stop = CancellationToken::new();
         tokio::spawn(desk.signals.clone().run(desk.store.clone(), stop.clone()));
@@ -132,11 +136,6 @@ impl App {
         self.stop.cancel();
         self.desk.store.close().await;
         self.node(settings).await
-    }
-
-    /// A folder of this test alone.
-    pub fn folder(&self) -> PathBuf {
-        self.folder.path().to_owned()
     }
 
     pub fn advance_s(&self, seconds: i64) {
@@ -270,6 +269,20 @@ impl Call {
         self.from = address.parse().unwrap();
         self
     }
+
+    async fn send(self) -> Response {
+        let mut request = Request::builder().method(self.method).uri(self.uri).body(self.body).unwrap();
+        *request.headers_mut() = self.headers;
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::new(self.from, 40_000)));
+        self.app.router.clone().oneshot(request).await.unwrap()
+    }
+
+    /// Sends it, and reads the answer as a stream of events.
+    pub async fn events(self) -> Events {
+        let response = self.send().await;
+        assert_eq!(response.status(), 200);
+        Events::new(response.into_body().into_data_stream().map_err(drop))
+    }
 }
 
 impl IntoFuture for Call {
@@ -278,11 +291,7 @@ impl IntoFuture for Call {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let mut request = Request::builder().method(self.method).uri(self.uri).body(self.body).unwrap();
-            *request.headers_mut() = self.headers;
-            request.extensions_mut().insert(ConnectInfo(SocketAddr::new(self.from, 40_000)));
-            let response = self.app.router.clone().oneshot(request).await.unwrap();
-            let (parts, body) = response.into_parts();
+            let (parts, body) = self.send().await.into_parts();
             let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
             let text = String::from_utf8(bytes.to_vec()).unwrap();
             let body = serde_json::from_str(&text).unwrap_or_default();

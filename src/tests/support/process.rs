@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reqwest::RequestBuilder;
+use futures::TryStreamExt;
+use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::PASSWORD;
+use super::{PASSWORD, events::Events, fresh_key, postgres};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -51,6 +52,18 @@ impl Place {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The audit log as it is now, which verifies under a checkpoint of now.
+    #[track_caller]
+    pub fn log_verifies(&self) -> String {
+        let path = |name: &str| self.folder().join(name).display().to_string();
+        let (pin, export) = (path("pin"), path("export.jsonl"));
+        self.cli(&["audit", "checkpoint", "--out", &pin], "");
+        self.cli(&["audit", "export", "--out", &export], "");
+        let vkey = self.cli(&["audit", "vkey"], "");
+        self.cli(&["audit", "verify", &export, "--vkey", &vkey, "--pin", &pin], "");
+        std::fs::read_to_string(export).unwrap()
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -128,6 +141,39 @@ impl Place {
         reply.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned()
     }
 
+    /// A read under `/api/v1/` by somebody signed in.
+    pub fn look(&self, path: &str, cookie: &str) -> RequestBuilder {
+        self.client.get(format!("{}/api/v1/{path}", self.url)).header("cookie", cookie)
+    }
+
+    /// A write under `/api/v1/` by somebody signed in.
+    pub fn send(&self, path: &str, cookie: &str, body: &Value) -> RequestBuilder {
+        let call = self.client.post(format!("{}/api/v1/{path}", self.url)).header("cookie", cookie);
+        call.header("origin", &self.url).json(body)
+    }
+
+    /// Approves what the operation says now.
+    pub async fn approve(&self, cookie: &str, id: &str) -> reqwest::Result<Response> {
+        let view = self.look(&format!("operations/{id}"), cookie).send().await?.json::<Value>().await?;
+        let vote = json!({
+            "decision": "approve",
+            "fingerprint": view["operation"]["fingerprint"],
+            "review_digest": view["review_digest"],
+        });
+        self.send(&format!("operations/{id}/decisions"), cookie, &vote).send().await
+    }
+
+    /// The events somebody signed in is told, from now on or after the one with this id.
+    pub async fn events(&self, cookie: &str, after: Option<i64>) -> Events {
+        let mut call = self.look("events", cookie);
+        if let Some(after) = after {
+            call = call.header("last-event-id", after);
+        }
+        let reply = call.send().await.unwrap();
+        assert_eq!(reply.status(), 200);
+        Events::new(reply.bytes_stream().map_err(drop))
+    }
+
     /// A write under `/api/v1/` with a bearer token.
     pub fn post(&self, path: &str, token: &str, body: &Value) -> RequestBuilder {
         self.client.post(format!("{}/api/v1/{path}", self.url)).bearer_auth(token).json(body)
@@ -136,6 +182,20 @@ impl Place {
     /// A read under `/api/v1/` with a bearer token.
     pub fn get(&self, path: &str, token: &str) -> RequestBuilder {
         self.client.get(format!("{}/api/v1/{path}", self.url)).bearer_auth(token)
+    }
+}
+
+/// Two nodes on one PostgreSQL database.
+pub async fn nodes() -> [Place; 2] {
+    let database = postgres::fresh_database().await;
+    let key = std::env::temp_dir().join(format!("counterfoil-{}.key", fresh_key())).display().to_string();
+    [(); 2].map(|()| Place::new(&[("COUNTERFOIL_DATABASE_URL", &database), ("COUNTERFOIL_AUDIT_KEY_FILE", &key)]))
+}
+
+/// Waits until a held command has made its marker.
+pub async fn reached(marker: &Path) {
+    while !marker.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
