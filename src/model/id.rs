@@ -88,6 +88,8 @@ ids! {
     ApprovalId = "ap_";
     /// One executor's exclusive right to carry out an approved operation.
     ClaimId = "cl_";
+    /// A rule of an admin about documents held here.
+    ResourceRuleId = "rr_";
     /// A short exclusive right to one resource.
     LeaseId = "ls_";
     /// A refused write with its facts.

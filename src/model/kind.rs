@@ -660,6 +660,9 @@ impl Kind {
                 self.needs("/money/draws_on", param, &["string"], &mut faults);
             }
         }
+        if self.executor == Executor::Managed {
+            self.managed_faults(&mut faults);
+        }
         if self.limits.contains(&Limit::RefundsWithinCaptured)
             && self.money.as_ref().is_none_or(|money| money.draws_on.is_none())
         {
@@ -675,6 +678,40 @@ impl Kind {
             faults.add("/body_retention_s", "expected at least 1 second");
         }
         faults.0
+    }
+
+    /// What Counterfoil writes itself is a whole document or a merge patch, on a stated version.
+    fn managed_faults(&self, faults: &mut Faults) {
+        let conditional = match self.verb {
+            Verb::Create => Conditional::Absent,
+            Verb::Replace | Verb::Update | Verb::Delete => Conditional::Required,
+            verb => {
+                let detail = format!("Counterfoil can create, replace, update and delete, not `{}`", verb.as_str());
+                return faults.add("/executor", detail);
+            }
+        };
+        if self.conditional != conditional {
+            let detail = "a managed creation is `absent`, every other managed write `required`";
+            faults.add("/conditional", detail);
+        }
+        if self.lease == LeaseRule::Required {
+            faults.add(
+                "/lease",
+                "a managed write is carried out where it is approved, and nobody presents a lease there",
+            );
+        }
+        let required = |name: &str| {
+            self.schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
+        };
+        match self.verb {
+            Verb::Create | Verb::Replace if !required("value") => {
+                faults.add("/schema", "a managed kind that writes a document requires its parameter `value`");
+            }
+            Verb::Update if !required("patch") || self.schema["properties"]["patch"]["type"] != "object" => {
+                faults.add("/schema", "a managed kind that updates requires its parameter `patch`, an object");
+            }
+            _ => {}
+        }
     }
 
     fn schema_faults(&self, faults: &mut Faults) {

@@ -1,11 +1,23 @@
 //! Resources: what operations write. A managed one is a document that is held here; an external one lives elsewhere,
 //! and here its version is known at most.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::id::{AgentId, ApprovalId, OperationId, PersonId, RunId};
+use super::{
+    id::{AgentId, ApprovalId, OperationId, PersonId, RunId},
+    json,
+    kind::Verb,
+    problem::{Code, FieldError, Problem},
+    run::Scope,
+    strict,
+};
+
+/// Bytes of a document held here, as JSON without white space.
+pub const MAX_DOCUMENT: usize = 64 * 1024;
 
 /// Where the resource is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,17 +80,35 @@ impl FieldChange {
 /// Who made a version, as far as it went through this desk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Author {
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub run: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub operation: Option<OperationId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub agent: Option<AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub approval: Option<ApprovalId>,
     /// The person who wrote it by hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub person: Option<PersonId>,
+}
+
+/// What a managed write makes of `current`: `None` deletes. The kind has checked `params`.
+pub fn outcome_of(verb: Verb, params: &Value, current: Option<&Value>) -> Option<Value> {
+    match verb {
+        Verb::Delete => None,
+        Verb::Update => {
+            let mut document = current.cloned().unwrap_or_default();
+            merge_patch(&mut document, &params["patch"]);
+            Some(document)
+        }
+        _ => Some(params["value"].clone()),
+    }
 }
 
 /// Applies a merge patch (RFC 7396 §2): null removes, an object merges, everything else replaces.
@@ -96,6 +126,115 @@ pub fn merge_patch(target: &mut Value, patch: &Value) {
             Value::Null => drop(object.remove(name)),
             change => merge_patch(object.entry(name.clone()).or_insert(Value::Null), change),
         }
+    }
+}
+
+/// One field that two versions have differently.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangedField {
+    /// RFC 6901 JSON pointer.
+    pub pointer: String,
+    pub change: FieldChange,
+    pub from: Option<Value>,
+    pub to: Option<Value>,
+}
+
+/// What `after` changed of `before`; a document that appears or goes changes as a whole.
+pub fn field_changes(before: Option<&Value>, after: Option<&Value>) -> Vec<ChangedField> {
+    let mut changes = Vec::new();
+    compare("", before, after, &mut changes);
+    changes
+}
+
+fn compare(pointer: &str, before: Option<&Value>, after: Option<&Value>, changes: &mut Vec<ChangedField>) {
+    let change = match (before, after) {
+        (Some(Value::Object(old)), Some(Value::Object(new))) => {
+            let names: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
+            for name in names {
+                let mut below = pointer.to_owned();
+                json::push_token(&mut below, name);
+                compare(&below, old.get(name), new.get(name), changes);
+            }
+            return;
+        }
+        (None, Some(_)) => FieldChange::Add,
+        (Some(_), None) => FieldChange::Remove,
+        (Some(old), Some(new)) if old != new => FieldChange::Replace,
+        _ => return,
+    };
+    changes.push(ChangedField { pointer: pointer.to_owned(), change, from: before.cloned(), to: after.cloned() });
+}
+
+/// At most `max` elements of the list at `pointer`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MaxItems {
+    /// RFC 6901 JSON pointer into the document.
+    pub pointer: String,
+    #[schema(minimum = 0)]
+    pub max: i64,
+}
+
+/// What an admin asks of the documents in a scope. Every rule whose scope holds the resource applies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceRule {
+    pub scope: Scope,
+    /// JSON Schema (2020-12) of the whole document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub schema: Option<Value>,
+    /// By JSON pointer, the member that tells the elements of a list apart when versions are compared.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub array_keys: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_items: Vec<MaxItems>,
+    /// Resources of the scope that exist at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
+    pub max_live: Option<i64>,
+    /// Groups whose people may read the documents; empty means everyone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readers: Vec<String>,
+}
+
+impl ResourceRule {
+    /// Reads and checks a rule, but for what only a compiler can see in its schema.
+    ///
+    /// # Errors
+    /// 422 `validation_failed` with every place that is not valid.
+    pub fn load(document: &Value) -> Result<Self, Problem> {
+        let rule: Self = strict::read(document)?;
+        let mut errors = Vec::new();
+        let mut fault = |pointer: String, detail: &str| errors.push(FieldError { pointer, detail: detail.to_owned() });
+        let is_pointer = |text: &str| text.is_empty() || text.starts_with('/');
+        for (pointer, key) in &rule.array_keys {
+            let mut at = "/array_keys".to_owned();
+            json::push_token(&mut at, pointer);
+            if !is_pointer(pointer) {
+                fault(at.clone(), "expected a JSON pointer such as `/steps`");
+            }
+            if key.is_empty() {
+                fault(at, "expected the name of a member");
+            }
+        }
+        for (i, limit) in rule.max_items.iter().enumerate() {
+            if !is_pointer(&limit.pointer) {
+                fault(format!("/max_items/{i}/pointer"), "expected a JSON pointer such as `/destinations`");
+            }
+            if limit.max < 0 {
+                fault(format!("/max_items/{i}/max"), "expected 0 or more");
+            }
+        }
+        if rule.max_live.is_some_and(|max| max < 0) {
+            fault("/max_live".to_owned(), "expected 0 or more");
+        }
+        for (i, group) in rule.readers.iter().enumerate() {
+            if group.trim().is_empty() || group.chars().count() > 64 {
+                fault(format!("/readers/{i}"), "expected 1 to 64 characters");
+            }
+        }
+        if errors.is_empty() { Ok(rule) } else { Err(Problem::invalid(Code::ValidationFailed, errors)) }
     }
 }
 
@@ -130,6 +269,26 @@ mod tests {
             merge_patch(&mut target, &patch);
             assert_eq!(target, result, "{original} patched with {patch}");
         }
+    }
+
+    #[test]
+    fn a_rule_says_where_it_is_wrong() {
+        let places = |rule: Value| {
+            let problem = ResourceRule::load(&rule).unwrap_err();
+            problem.errors().into_iter().map(|error| error.pointer).collect::<Vec<_>>()
+        };
+        let rule =
+            json!({"scope": "note/*", "array_keys": {"/steps": "id"}, "max_items": [{"pointer": "/to", "max": 3}]});
+        assert!(ResourceRule::load(&rule).is_ok());
+        assert_eq!(places(json!({"scope": "note/*", "max_live": -1})), ["/max_live"]);
+        assert_eq!(places(json!({"scope": "note/*", "array_keys": {"steps": ""}})), ["/array_keys/steps"; 2]);
+        assert_eq!(
+            places(json!({"scope": "note/*", "max_items": [{"pointer": "to", "max": 1}]})),
+            ["/max_items/0/pointer"]
+        );
+        assert_eq!(places(json!({"scope": "note/*", "readers": [" "]})), ["/readers/0"]);
+        assert_eq!(places(json!({"scope": "*"})), ["/scope"]);
+        assert_eq!(places(json!({"scope": "note/*", "max_alive": 1})), ["/max_alive"]);
     }
 
     #[test]

@@ -135,6 +135,8 @@ events! {
     "admin.settings_changed" AdminSettingsChanged [];
     "admin.policy_changed" AdminPolicyChanged [policy];
     "admin.kind_added" AdminKindAdded [];
+    "admin.resource_rule_changed" AdminResourceRuleChanged [resource];
+    "admin.resource_rule_removed" AdminResourceRuleRemoved [resource];
     "admin.provider_added" AdminProviderAdded [];
     "admin.provider_checked" AdminProviderChecked [status];
     "admin.person_created" AdminPersonCreated [];

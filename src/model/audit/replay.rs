@@ -59,6 +59,10 @@ pub enum Breach {
     MayHaveApplied,
     #[error("an earlier attempt ended unknown, so one refusal proves nothing")]
     EarlierAttemptUnknown,
+    #[error("no effect of this operation made version {0}")]
+    VersionWithoutEffect(i64),
+    #[error("version {found} of `{resource}` is not above {last}")]
+    VersionNotAbove { resource: Target, last: i64, found: i64 },
     #[error("the fencing token {found} of `{resource}` is not above {last}")]
     TokenNotAbove { resource: Target, last: i64, found: i64 },
     #[error("the fencing token {found} of `{resource}` is not the current one, {last}")]
@@ -72,6 +76,8 @@ pub struct Replay {
     operations: HashMap<OperationId, Operation>,
     /// The highest fencing token of each resource.
     tokens: HashMap<Target, i64>,
+    /// The last version of each resource.
+    versions: HashMap<Target, i64>,
 }
 
 impl Replay {
@@ -84,6 +90,10 @@ impl Replay {
         let entry = &record.entry;
         if let (Some(resource), Some(token)) = (&entry.resource, entry.fence) {
             self.lease(entry.event, resource, token)?;
+        }
+        if let (true, Some(resource), Some(version)) = (is_version(entry.event), &entry.resource, entry.result_version)
+        {
+            self.version(resource, version)?;
         }
         match &entry.operation {
             None => Ok(()),
@@ -102,6 +112,13 @@ impl Replay {
         match self.operations.insert(id.clone(), Operation::new(entry)) {
             None => Ok(()),
             Some(_) => Err(Breach::ProposedTwice(id.clone())),
+        }
+    }
+
+    fn version(&mut self, resource: &Target, found: i64) -> Result<(), Breach> {
+        match self.versions.insert(resource.clone(), found) {
+            Some(last) if found <= last => Err(Breach::VersionNotAbove { resource: resource.clone(), last, found }),
+            _ => Ok(()),
         }
     }
 
@@ -163,6 +180,8 @@ struct Operation {
     /// An attempt ended unknown.
     ambiguous: bool,
     disputed: bool,
+    /// The version that its effect made, until the resource's own record.
+    made: Option<i64>,
 }
 
 impl Operation {
@@ -179,6 +198,7 @@ impl Operation {
             sent: false,
             ambiguous: false,
             disputed: false,
+            made: None,
         }
     }
 
@@ -236,7 +256,17 @@ impl Operation {
                 Sent
             }
             (E::EffectAccepted, Sent) => self.under_claim(entry).map(|()| Accepted)?,
-            (E::EffectCompleted, Sent | Accepted) => self.under_claim(entry).map(|()| Succeeded)?,
+            (E::EffectCompleted, Sent | Accepted) => {
+                self.under_claim(entry)?;
+                self.made = entry.result_version;
+                Succeeded
+            }
+            (event, _) if is_version(event) => {
+                if self.made.take() != entry.result_version {
+                    return Err(Breach::VersionWithoutEffect(entry.result_version.unwrap_or(0)));
+                }
+                state
+            }
             (E::EffectFailed | E::OperationConflicted, Sent | Accepted) if self.ambiguous => {
                 return Err(Breach::EarlierAttemptUnknown);
             }
@@ -375,6 +405,11 @@ impl Operation {
         self.claim = entry.claim.clone();
         Ok(State::Claimed)
     }
+}
+
+/// Whether the event is a new version of a resource.
+fn is_version(event: Event) -> bool {
+    matches!(event, Event::ResourceCreated | Event::ResourceChanged | Event::ResourceDeleted)
 }
 
 /// Whether the event is one of the life cycle, allowed only where the table above has it. Refusals, evidence and the
@@ -576,6 +611,26 @@ mod tests {
         for event in [Event::LeaseRenewed, Event::LeaseReleased, Event::LeaseForceReleased] {
             assert!(matches!(replay(lease(event, "a/1", 7)), Err(Breach::StaleToken { last: 8, found: 7, .. })));
         }
+    }
+
+    #[test]
+    fn a_version_is_the_effect_of_its_operation_and_above_the_last_one() {
+        let wrote = |n, version| Life::new(n).granted(1).spent().claimed().sent().wrote("note/a", version);
+        let two = |version| [wrote(1, 41).entries, wrote(2, version).entries].concat();
+        assert_eq!(replay(two(42)), Ok(()));
+        for version in [41, 40] {
+            assert!(matches!(replay(two(version)), Err(Breach::VersionNotAbove { last: 41, .. })));
+        }
+        let mut life = wrote(1, 41);
+        life.entries.last_mut().unwrap().result_version = Some(42);
+        assert_eq!(breach(life), Breach::VersionWithoutEffect(42));
+        let mut life = wrote(1, 41);
+        life.entries.remove(life.entries.len() - 2);
+        assert_eq!(breach(life), Breach::VersionWithoutEffect(41));
+        let mut life = wrote(1, 41);
+        let again = Entry { result_version: Some(42), ..life.entries.last().unwrap().clone() };
+        life.entries.push(again);
+        assert_eq!(breach(life), Breach::VersionWithoutEffect(42));
     }
 
     #[test]

@@ -201,6 +201,21 @@ impl Life {
         life
     }
 
+    /// Counterfoil's own write, with the record of the resource.
+    pub fn wrote(self, resource: &str, version: i64) -> Self {
+        let mut life = self.completed();
+        if let Some(completed) = life.entries.last_mut() {
+            completed.result_version = Some(version);
+        }
+        let resource = resource.parse().ok();
+        let wrote = Entry {
+            resource,
+            result_version: Some(version),
+            ..life.entry(Event::ResourceChanged, Actor::built_in("managed"))
+        };
+        life.push(wrote)
+    }
+
     pub fn unknown(self) -> Self {
         self.step(Event::EffectOutcomeUnknown, Actor::system("clock"), State::Unknown)
     }

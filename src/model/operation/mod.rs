@@ -209,6 +209,8 @@ impl Vote {
 pub enum Claimant {
     Run(RunId),
     Executor(ExecutorId),
+    /// Counterfoil itself, for what it holds.
+    Managed,
 }
 
 impl Claimant {
@@ -216,6 +218,7 @@ impl Claimant {
         match self {
             Self::Run(id) => Actor::run(id),
             Self::Executor(id) => Actor::executor(id),
+            Self::Managed => Actor::built_in("managed"),
         }
     }
 }

@@ -73,6 +73,21 @@ impl Step {
         })
     }
 
+    /// This step and the next one as one, which is one visible change.
+    fn followed_by(self, op: &Operation, next: impl FnOnce(&Operation) -> Result<Done>) -> Result {
+        let Step { life, mut events } = self;
+        let version = life.version;
+        let here = Operation { proposal: op.proposal.clone(), life };
+        match next(&here)? {
+            Done::Step(step) => {
+                events.extend(step.events);
+                Ok(Step { life: Life { version, ..step.life }, events })
+            }
+            Done::Already => Ok(Step { life: here.life, events }),
+            Done::Refused(_, problem) => Err(problem),
+        }
+    }
+
     fn last(mut self, change: impl FnOnce(&mut Entry)) -> Self {
         if let Some(last) = self.events.last_mut() {
             change(last);
@@ -408,13 +423,19 @@ pub fn auto_grant(op: &Operation, actor: Actor, now: Timestamp) -> Option<Step> 
 
 /// Row 3, in the step after the proposal and under its version: the key stays bound, a replay repeats `problem`.
 pub fn refuse_proposal(op: &Operation, conflict: ConflictId, problem: &Problem, now: Timestamp) -> Step {
+    let mut step = refuse_write(op, conflict, problem, now);
+    step.life.version = op.life.version;
+    step
+}
+
+/// Rows 3 and 10: the write was refused where the state lives, and changed nothing.
+fn refuse_write(op: &Operation, conflict: ConflictId, problem: &Problem, now: Timestamp) -> Step {
     let actor = Actor::system("desk");
     let step = Step::of(op, now).to(op, State::Conflicted, Event::OperationConflicted, actor.clone());
     let mut step = step.end(actor, None, Some(problem.detail.clone()), now).last(|event| {
         event.status = Some(problem.code.as_str());
         event.reason = Some(problem.code.title().to_owned());
     });
-    step.life.version = op.life.version;
     step.life.conflict = Some(conflict);
     step
 }
@@ -577,7 +598,7 @@ fn standing(op: &Operation, facts: &Standing, now: Timestamp) -> Option<Result<D
             None => Err(problem),
         });
     }
-    facts.paused.then(|| Err(Problem::new(Code::Paused, "The desk is paused. Nothing was claimed or sent")))
+    facts.paused.then(|| Err(paused()))
 }
 
 /// 412 with the versions; the service adds the changed fields it knows.
@@ -836,8 +857,8 @@ pub fn report(op: &Operation, claimed: &ClaimRef, report: &Report, now: Timestam
         State::Expired => return Err(expired(op)),
         _ => return Err(invalid_state(op)),
     }
-    if reached.status == OutcomeStatus::Succeeded && reached.provider_reference.is_none() && reached.response.is_none()
-    {
+    let is_shown = reached.provider_reference.is_some() || reached.response.is_some() || claim.by == Claimant::Managed;
+    if reached.status == OutcomeStatus::Succeeded && !is_shown {
         return Err(Problem::at(
             Code::ValidationFailed,
             "/provider_reference",
@@ -875,10 +896,11 @@ fn conclude(op: &Operation, claim: &Claim, report: &Report, now: Timestamp) -> O
     let source = match claim.by {
         Claimant::Run(_) => OutcomeSource::Run,
         Claimant::Executor(_) => OutcomeSource::Executor,
+        Claimant::Managed => OutcomeSource::System,
     };
     let reference = report.provider_reference.clone().or_else(|| claim.provider_reference.clone());
     Outcome {
-        confirmed: source == OutcomeSource::Executor && status != OutcomeStatus::Unknown,
+        confirmed: source != OutcomeSource::Run && status != OutcomeStatus::Unknown,
         provider_status: report.provider_status.clone(),
         response: report.response.clone(),
         resulting_version: report.resulting_version,
@@ -895,6 +917,68 @@ fn same_answer(known: &Outcome, reached: &Outcome) -> bool {
         && known.provider_status == reached.provider_status
         && known.resulting_version == reached.resulting_version
         && digest(known) == digest(reached)
+}
+
+// Managed operations: rows 11, 13 and 15 in the approving transaction
+
+/// What stands against a managed write for the moment. While it does, the vote that completes the quorum is not
+/// counted and nothing is granted by rule: an approved write that nobody carries out could only expire.
+pub fn hindrance(facts: &Standing) -> Option<Problem> {
+    match &facts.hold {
+        Some(hold) => Some(outcome_unknown(hold)),
+        None => facts.paused.then(paused),
+    }
+}
+
+fn paused() -> Problem {
+    Problem::new(Code::Paused, "The desk is paused. Nothing was claimed or sent")
+}
+
+/// What the service found out about a managed write, in the transaction that approved it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ManagedFacts {
+    pub claim: ClaimId,
+    /// Seconds; the claim begins and ends in this transaction.
+    pub ttl_s: i64,
+    pub standing: Standing,
+    /// The version that the write makes, or why it is refused: stale, an invariant, a lost write set.
+    pub write: Result<i64>,
+    /// Names the conflict, if it comes to one.
+    pub conflict: ConflictId,
+}
+
+/// Rows 11, 13 and 15 in one step, by the rules of a claim and its reports, or row 10.
+pub fn carry_out(op: &Operation, facts: ManagedFacts, now: Timestamp) -> Result<Done> {
+    in_time(op, now)?;
+    if op.life.state != State::Approved {
+        return Err(invalid_state(op));
+    }
+    let version = match facts.write {
+        Ok(version) => version,
+        Err(problem) => return Ok(Done::Refused(refuse_write(op, facts.conflict, &problem, now), problem)),
+    };
+    let fingerprint = op.proposal.fingerprint.as_str();
+    let standing = facts.standing;
+    let taken = ClaimRef { id: facts.claim, fence: 1, by: Claimant::Managed };
+    let claim_facts =
+        ClaimFacts { claim: taken.id.clone(), by: taken.by.clone(), ttl_s: facts.ttl_s, standing: standing.clone() };
+    let claimed = match claim(op, fingerprint, claim_facts, now)? {
+        Done::Step(step) => step,
+        other => return Ok(other),
+    };
+    let sent = claimed.followed_by(op, |op| sent(op, &taken, fingerprint, &standing, now))?;
+    let done = Report {
+        status: OutcomeStatus::Succeeded,
+        provider_reference: None,
+        provider_status: None,
+        response: None,
+        resulting_version: Some(version),
+    };
+    let completed = sent.followed_by(op, |op| match report(op, &taken, &done, now)? {
+        Reported::Done(done) => Ok(done),
+        Reported::Late(problem) => Err(problem),
+    })?;
+    Ok(Done::Step(completed))
 }
 
 // Endings by people and agents: rows 7 and 9

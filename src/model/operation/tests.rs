@@ -4,8 +4,9 @@ mod machine;
 
 use super::{
     rules::{
-        Ballot, ClaimFacts, ClaimRef, Done, Report, Reported, Standing, Step, accepted, auto_grant, cancel, claim,
-        dispute, heartbeat, lapse, open_review, report, resolve, sent, stale, supersede, vote, withdraw,
+        Ballot, ClaimFacts, ClaimRef, Done, ManagedFacts, Report, Reported, Standing, Step, accepted, auto_grant,
+        cancel, carry_out, claim, dispute, heartbeat, lapse, open_review, report, resolve, sent, stale, supersede,
+        vote, withdraw,
     },
     *,
 };
@@ -336,6 +337,17 @@ impl Trial {
             let fence = self.op.life.claim.as_ref().unwrap().fence;
             self.claims.push(ClaimRef { id, fence, by: worker(by) });
         }
+        Ok(changed)
+    }
+
+    /// Counterfoil's own write, which makes version 42 or is refused.
+    fn carry_out(&mut self, standing: Standing, write: Result<i64, Problem>) -> Reply {
+        let claim = ClaimId::from_parts(0, self.claims.len() as u128 + 1);
+        let conflict = ConflictId::from_parts(0, 1);
+        let facts = ManagedFacts { claim: claim.clone(), ttl_s: CLAIM_S, standing, write, conflict };
+        let result = carry_out(&self.op, facts, self.now);
+        let changed = self.done(result)?;
+        self.claims.push(ClaimRef { id: claim, fence: 1, by: Claimant::Managed });
         Ok(changed)
     }
 
@@ -1321,4 +1333,48 @@ fn evidence_against_an_ending_opens_a_dispute_and_changes_no_state() {
     assert!(trial.dispute(), "and may be disputed again");
     assert_eq!(trial.resolve(1, ResolutionFinding::NotApplied), Ok(true));
     assert!(trial.op.safe_new_key() && !trial.op.possibly_applied());
+}
+
+// Managed operations: rows 11, 13 and 15 at once
+
+#[test]
+fn a_managed_write_is_claimed_sent_and_completed_in_one_step() {
+    let mut trial = Trial::approved();
+    let (version, told) = (trial.op.life.version, trial.told().len());
+    assert_eq!(trial.carry_out(Standing::default(), Ok(42)), Ok(true));
+    assert_eq!((trial.state(), trial.op.life.version), (State::Succeeded, version + 1));
+    use Event::*;
+    assert_eq!(trial.told()[told..], [ApprovalSpent, OperationClaimed, EffectSent, EffectCompleted]);
+    let outcome = trial.op.life.outcome.clone().unwrap();
+    assert_eq!((outcome.source, outcome.confirmed, outcome.resulting_version), (OutcomeSource::System, true, Some(42)));
+    assert_eq!(trial.op.life.attempts.last().unwrap().result, Some(AttemptResult::Succeeded));
+    assert_eq!(trial.op.life.approval.spent_by, Some(Actor::built_in("managed")));
+    refused(trial.carry_out(Standing::default(), Ok(43)), Code::InvalidState);
+}
+
+#[test]
+fn a_managed_write_that_breaks_a_rule_is_conflicted_and_spends_nothing() {
+    let mut trial = Trial::approved();
+    let broken = Problem::new(Code::InvariantViolated, "two are live already");
+    refused(trial.carry_out(Standing::default(), Err(broken)), Code::InvariantViolated);
+    assert_eq!((trial.state(), trial.op.life.approval.spent_at), (State::Conflicted, None));
+    assert!(trial.op.life.conflict.is_some() && !trial.op.life.may_have_applied);
+}
+
+#[test]
+fn only_what_is_approved_is_written_here() {
+    let mut trial = Trial::new(rule(1));
+    refused(trial.carry_out(Standing::default(), Ok(42)), Code::InvalidState);
+    assert_eq!(trial.approve(1), Ok(true));
+    trial.now = trial.now.plus_seconds(EXECUTION_S);
+    refused(trial.carry_out(Standing::default(), Ok(42)), Code::ApprovalExpired);
+}
+
+#[test]
+fn a_pause_and_a_doubt_about_the_target_hinder_a_managed_write() {
+    let hold = OperationId::from_parts(0, 7);
+    let code = |standing: Standing| rules::hindrance(&standing).map(|problem| problem.code);
+    assert_eq!(code(Standing::default()), None);
+    assert_eq!(code(Standing { paused: true, ..Standing::default() }), Some(Code::Paused));
+    assert_eq!(code(Standing { hold: Some(hold), paused: true, ..Standing::default() }), Some(Code::OutcomeUnknown));
 }

@@ -6,14 +6,16 @@ use utoipa::ToSchema;
 use super::{Desk, account::Administrator, account::name_taken, error::Result, principal};
 use crate::{
     model::{
-        audit::Event,
-        id::{AgentId, ExecutorId, PersonId},
+        audit::{Entry, Event},
+        id::{AgentId, ExecutorId, PersonId, RunId},
         problem::{Code, Problem},
         run::Allowance,
+        time::Timestamp,
     },
     server::{
         ids::{self, Secret, TokenKind},
-        store::{agent, agent::Agent, executor, executor::Executor, person},
+        store::{agent, agent::Agent, executor, executor::Executor, person, run, run::Run},
+        web::auth::PersonIdentity,
     },
 };
 
@@ -116,6 +118,63 @@ pub async fn create_agent(desk: &Desk, admin: &Administrator, new: NewAgent) -> 
         .await?;
     Ok(Issued { principal: agent, token })
 }
+
+/// The agent and the run through which a person writes by hand, made when they first do. Nobody has a token of either,
+/// and neither is listed among the programs.
+///
+/// # Errors
+/// When the database is away.
+pub async fn by_hand(desk: &Desk, identity: &PersonIdentity) -> Result<(Agent, RunId)> {
+    if let Some(known) = agent::by_hand(&mut desk.store.read().await?, identity.id()).await? {
+        return Ok(known);
+    }
+    let (person, by) = (identity.person().clone(), identity.by());
+    desk.commit(move |tx| {
+        Box::pin(async move {
+            if let Some(known) = agent::by_hand(tx, &person.id).await? {
+                return Ok(Ok(known));
+            }
+            let now = tx.now();
+            let agent_of = |name: String| Agent {
+                id: ids::new(now),
+                name,
+                owner: person.id.clone(),
+                owner_name: person.name.clone(),
+                allow: None,
+                created_at: now,
+                revoked_at: None,
+            };
+            let mut agent = agent_of(format!("{}, by hand", person.name));
+            if !agent::insert(tx, &agent, &Secret::new().hash()).await? {
+                // A program has the name; no program has the name of an id.
+                agent = agent_of(format!("{}, by hand", person.id));
+                agent::insert(tx, &agent, &Secret::new().hash()).await?;
+            }
+            agent::give_to(tx, &agent.id, &person.id).await?;
+            let run = Run {
+                id: ids::new(now),
+                agent: agent.id.clone(),
+                agent_name: agent.name.clone(),
+                label: "by hand".to_owned(),
+                write_set: None,
+                reads: None,
+                defaults: None,
+                created_at: now,
+                expires_at: NEVER,
+                stopped: None,
+            };
+            run::insert(tx, &run, &Secret::new().hash()).await?;
+            let resource = principal("agent", &agent.id);
+            tx.audit(&Entry { resource, ..by.entry(Event::AdminAgentCreated) }).await?;
+            tx.audit(&Entry { run: Some(run.id.clone()), ..by.entry(Event::RunStarted) }).await?;
+            Ok(Ok((agent, run.id)))
+        })
+    })
+    .await
+}
+
+/// 9999-12-31T23:59:59Z: a person's own run ends with the person.
+const NEVER: Timestamp = Timestamp(253_402_300_799_000);
 
 fn no_owner(owner: &str) -> Problem {
     Problem::at(Code::ValidationFailed, "/owner", format!("there is no person `{owner}` who can sign in"))

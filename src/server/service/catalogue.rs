@@ -17,7 +17,7 @@ use crate::{
         approval::Voter,
         audit::{Entry, Event},
         id::AgentId,
-        kind::{Kind, KindName, Risk},
+        kind::{Executor, Kind, KindName, Risk},
         operation::rules,
         policy::{Defaults, Effective, MatchFacts, Policy, Rule, Ttl},
         problem::{Code, FieldError, Problem},
@@ -193,6 +193,10 @@ pub async fn add_kind(desk: &Desk, admin: &Administrator, document: &Value) -> R
     if kinds::is_builtin(name.as_str()) {
         let detail = format!("`{name}` is built in; give yours another name, such as `acme.{name}`");
         return Err(Problem::at(Code::ValidationFailed, "/name", detail).into());
+    }
+    if kind.executor == Executor::Gateway {
+        let detail = "the gateway sends `http.request` alone; leave this out and let an executor carry the kind out";
+        return Err(Problem::at(Code::ValidationFailed, "/executor", detail).into());
     }
     let document = serde_json::to_value(&kind).map_err(super::error::Error::internal)?;
     CompiledKind::compile(kind, 0)?;

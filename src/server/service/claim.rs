@@ -16,7 +16,7 @@ use crate::{
         evidence::{EvidenceKind, Finding},
         fingerprint::Fingerprint,
         id::{ClaimId, OperationId},
-        kind::KindName,
+        kind::{Executor, KindName},
         operation::{
             Claimant, Operation, OutcomeStatus, ProviderResponse,
             rules::{self, ClaimFacts, ClaimRef, Done, Report, Reported},
@@ -81,8 +81,24 @@ async fn workable(
     Ok(load(tx, id).await?.and_then(|op| if worker.serves(&op) { Ok(op) } else { Err(super::operation::not_found()) }))
 }
 
-/// A run that stopped, or lost the write set, claims and sends nothing.
-async fn may_start(tx: &mut Tx, worker: &Worker, op: &Operation) -> store::Result<std::result::Result<(), Problem>> {
+/// What Counterfoil carries out itself is nobody else's to claim. A run that stopped, or lost the write set, claims and
+/// sends nothing.
+async fn may_start(
+    desk: &Desk,
+    tx: &mut Tx,
+    worker: &Worker,
+    op: &Operation,
+) -> store::Result<std::result::Result<(), Problem>> {
+    let kind = desk.kind(tx, &op.proposal.kind, Some(op.proposal.kind_version)).await?;
+    let itself = match kind.map(|kind| kind.kind.executor) {
+        Some(Executor::Managed) => Some("writes it in the transaction that approves it"),
+        Some(Executor::Gateway) => Some("sends it through its gateway"),
+        Some(Executor::Agent) | None => None,
+    };
+    if let Some(how) = itself {
+        let detail = format!("Nobody claims `{}`: Counterfoil {how}", op.proposal.kind);
+        return Ok(Err(Problem::new(Code::Forbidden, detail).with("kind", &op.proposal.kind)));
+    }
     let Worker::Run(identity) = worker else { return Ok(Ok(())) };
     let now = tx.now();
     let run = runs::by_id(tx, identity.id()).await?;
@@ -117,7 +133,7 @@ pub async fn claim(desk: &Desk, worker: &Worker, id: &OperationId, request: Clai
                 Ok(op) => op,
                 Err(problem) => return Ok(Err(problem)),
             };
-            let result = match may_start(tx, &worker, &op).await? {
+            let result = match may_start(&desk_in, tx, &worker, &op).await? {
                 Err(problem) => Err(problem),
                 Ok(()) => {
                     let facts = ClaimFacts {
@@ -168,7 +184,7 @@ pub async fn sent(desk: &Desk, worker: &Worker, id: &OperationId, request: SentR
                 Ok(op) => op,
                 Err(problem) => return Ok(Err(problem)),
             };
-            let result = match may_start(tx, &worker, &op).await? {
+            let result = match may_start(&desk_in, tx, &worker, &op).await? {
                 Err(problem) => Err(problem),
                 Ok(()) => {
                     let claimed = claim_ref(&worker, &request.claim_id, request.claim_fence);

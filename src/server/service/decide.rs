@@ -6,7 +6,8 @@ use utoipa::ToSchema;
 use super::{
     By, Desk,
     error::Result,
-    operation::{approvers, load, owner_now, record_refusal, voters},
+    operation::{approvers, load, owner_now, record_refusal, standing, voters},
+    resource::managed,
     review,
 };
 use crate::{
@@ -67,11 +68,11 @@ pub async fn vote(desk: &Desk, person: &PersonIdentity, id: &OperationId, reques
         let detail = format!("expected at most {MAX_REASON} characters");
         return Err(Problem::at(Code::ValidationFailed, "/reason", detail).into());
     }
-    let (person, id, faults) = (person.clone(), id.clone(), desk.faults.clone());
+    let (desk_in, person, id) = (desk.clone(), person.clone(), id.clone());
     desk.commit(move |tx| {
         Box::pin(async move {
-            let voted = vote_in(tx, &person, &id, request).await?;
-            faults.reach("after_approval").await;
+            let voted = vote_in(&desk_in, tx, &person, &id, request).await?;
+            desk_in.faults.reach("after_approval").await;
             Ok(voted)
         })
     })
@@ -79,6 +80,7 @@ pub async fn vote(desk: &Desk, person: &PersonIdentity, id: &OperationId, reques
 }
 
 async fn vote_in(
+    desk: &Desk,
     tx: &mut Tx,
     person: &PersonIdentity,
     id: &OperationId,
@@ -120,10 +122,22 @@ async fn vote_in(
             rules::vote(&op, &ballot, &digest, &eligible, tx.now())
         }
     };
-    let op = match carry_out(tx, &by, op, Event::ApprovalRefused, result).await? {
+    let completes = matches!(&result, Ok(Done::Step(step)) if step.life.state == State::Approved);
+    let is_written_here = op.proposal.managed && completes;
+    let result = match result {
+        Ok(done) if is_written_here => rules::hindrance(&standing(desk, tx, &op).await?).map_or(Ok(done), Err),
+        result => result,
+    };
+    let mut op = match carry_out(tx, &by, op, Event::ApprovalRefused, result).await? {
         Ok(op) => op,
         Err(problem) => return Ok(Err(problem)),
     };
+    if is_written_here {
+        op = match managed::carry_out(desk, tx, &by, op).await? {
+            Ok(op) => op,
+            Err(problem) => return Ok(Err(problem)),
+        };
+    }
     let vote = op.standing_votes().find(|vote| vote.by == *person.id()).cloned();
     Ok(vote.map(|vote| Voted { operation: op, vote }).ok_or_else(super::operation::not_found))
 }

@@ -330,7 +330,7 @@ pub async fn operations_of_run(
 }
 
 async fn agents(conn: &mut Conn) -> Result<HashMap<AgentId, Agent>> {
-    Ok(agent::list(conn).await?.into_iter().map(|agent| (agent.id.clone(), agent)).collect())
+    Ok(agent::all(conn).await?.into_iter().map(|agent| (agent.id.clone(), agent)).collect())
 }
 
 fn row(op: Operation, reader: &Voter, agents: &HashMap<AgentId, Agent>, now: Timestamp) -> Row {

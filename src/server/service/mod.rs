@@ -14,6 +14,7 @@ pub mod evidence;
 pub mod kinds;
 pub mod operation;
 pub mod propose;
+pub mod resource;
 pub mod review;
 pub mod run;
 pub mod settings;
@@ -57,6 +58,7 @@ pub struct Parts {
     /// Refusals put on record, per agent: what is refused must not fill the log.
     pub refusals: Throttle<AgentId>,
     pub compiled: catalogue::Compiled,
+    pub document_rules: resource::rules::Compiled,
     pub signals: Signals,
     pub faults: Faults,
     /// Opened when it is first needed: most commands need only the database.
@@ -74,6 +76,7 @@ impl Desk {
             proposals: Throttle::new(per_minute, per_minute),
             refusals: Throttle::new(per_minute, per_minute),
             compiled: catalogue::Compiled::default(),
+            document_rules: resource::rules::Compiled::default(),
             signals: Signals::default(),
             faults: Faults::from_env(),
             signer: tokio::sync::OnceCell::new(),

@@ -10,9 +10,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    Desk, catalogue,
+    By, Desk, agents, catalogue,
     error::Result,
     kinds::{CompiledKind, ConsequenceFacts, LinkedPayment},
+    resource::managed::{self, Wanted},
 };
 use crate::{
     model::{
@@ -21,18 +22,18 @@ use crate::{
         document,
         etag::Tags,
         fingerprint::{Account, Command, FINGERPRINT_VERSION, Fingerprint, Links},
-        id::{ApprovalId, ConflictId, OperationId},
+        id::{AgentId, ApprovalId, ConflictId, OperationId, PersonId, RunId},
         json,
         kind::{Amount, Conditional, Executor, KeyLife, Limit, Lock, OnDuplicate, RequiredLink},
         operation::{Approval, Life, Operation, Proposal, State, rules, rules::Step},
         policy::MatchFacts,
         problem::{Code, Problem, RetryMode},
-        run,
+        run::{self, WriteGrant},
     },
     server::{
         ids,
         store::{self, Tx, agent, operation, operation::Stored, resource, run as runs},
-        web::auth::RunIdentity,
+        web::auth::{PersonIdentity, RunIdentity},
     },
 };
 
@@ -123,6 +124,58 @@ pub fn read_key<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> std::result::R
     Ok(token.to_owned())
 }
 
+/// In whose name something is proposed: a run of an agent, or a person by hand. Only from an identity.
+#[derive(Debug, Clone)]
+pub struct Proposer {
+    account: Account,
+    agent: AgentId,
+    agent_name: String,
+    owner: PersonId,
+    run: RunId,
+    write_set: Option<Vec<WriteGrant>>,
+    by: By,
+}
+
+impl Proposer {
+    pub fn run(run: &RunIdentity) -> Self {
+        Self {
+            account: Account::Agent(run.agent().clone()),
+            agent: run.agent().clone(),
+            agent_name: run.agent_name().to_owned(),
+            owner: run.owner().clone(),
+            run: run.id().clone(),
+            write_set: run.write_set().map(<[_]>::to_vec),
+            by: run.by(),
+        }
+    }
+
+    /// A person writes through an agent of their own, which nobody has a token of: as its owner they are *self*, and
+    /// without a write set nothing of theirs is granted by rule.
+    ///
+    /// # Errors
+    /// When the database is away.
+    pub async fn person(desk: &Desk, person: &PersonIdentity) -> Result<Self> {
+        let (agent, run) = agents::by_hand(desk, person).await?;
+        Ok(Self {
+            account: Account::Person(person.id().clone()),
+            agent: agent.id,
+            agent_name: agent.name,
+            owner: person.id().clone(),
+            by: By { run: Some(run.clone()), ..person.by() },
+            run,
+            write_set: None,
+        })
+    }
+
+    pub fn agent(&self) -> &AgentId {
+        &self.agent
+    }
+
+    fn actor(&self) -> Actor {
+        self.by.actor.clone()
+    }
+}
+
 /// A proposal whose content is valid.
 struct Valid {
     kind: Arc<CompiledKind>,
@@ -133,14 +186,14 @@ struct Valid {
     headers: Headers,
 }
 
-/// Proposes `body` in the name of `run`.
+/// Proposes `body` in the name of `proposer`.
 ///
 /// # Errors
 /// The refusals of the contract, in its order; each is on record.
-pub async fn propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: NewOperation) -> Result<Proposed> {
-    match try_propose(desk, run, headers, body).await {
+pub async fn propose(desk: &Desk, proposer: &Proposer, headers: Headers, body: NewOperation) -> Result<Proposed> {
+    match try_propose(desk, proposer, headers, body).await {
         Err(super::error::Error::Refused(problem)) => {
-            record_refusal(desk, run, &problem).await;
+            record_refusal(desk, proposer, &problem).await;
             Err(problem.into())
         }
         Ok(Err(recorded)) => Err(recorded.into()),
@@ -150,13 +203,13 @@ pub async fn propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: New
 }
 
 /// Refused before anything was bound: on record, as far as the caller's rate allows.
-async fn record_refusal(desk: &Desk, run: &RunIdentity, problem: &Problem) {
+async fn record_refusal(desk: &Desk, proposer: &Proposer, problem: &Problem) {
     if !matches!(problem.code.status(), 403 | 409 | 422 | 428 | 429)
-        || desk.refusals.take(run.agent(), desk.now()).is_err()
+        || desk.refusals.take(&proposer.agent, desk.now()).is_err()
     {
         return;
     }
-    let entry = Entry { status: Some(problem.code.as_str()), ..run.by().entry(Event::ProposalRefused) };
+    let entry = Entry { status: Some(problem.code.as_str()), ..proposer.by.entry(Event::ProposalRefused) };
     let recorded = desk.commit(move |tx| Box::pin(async move { tx.audit(&entry).await.map(|_| Ok(())) })).await;
     if let Err(error) = recorded {
         tracing::warn!(%error, "a refused proposal is not on record");
@@ -165,10 +218,10 @@ async fn record_refusal(desk: &Desk, run: &RunIdentity, problem: &Problem) {
 
 type Answer = std::result::Result<Proposed, Problem>;
 
-async fn try_propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: NewOperation) -> Result<Answer> {
+async fn try_propose(desk: &Desk, proposer: &Proposer, headers: Headers, body: NewOperation) -> Result<Answer> {
     check_body(&body)?;
     let mut conn = desk.store.read().await?;
-    let known = operation::bound_key(&mut conn, run.agent(), &headers.key).await?;
+    let known = operation::bound_key(&mut conn, &proposer.agent, &headers.key).await?;
     let known = match &known {
         Some(bound) => operation::find(&mut conn, &bound.operation).await?.filter(|op| op.proposal.kind == body.kind),
         None => None,
@@ -183,7 +236,7 @@ async fn try_propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: New
     drop(conn);
     let expected_version = expected(&kind, &headers, &body, known.as_ref(), current)?;
     let command = Command {
-        account: account(run),
+        account: proposer.account.clone(),
         kind: body.kind.clone(),
         target: checked.target,
         params: checked.params,
@@ -197,8 +250,8 @@ async fn try_propose(desk: &Desk, run: &RunIdentity, headers: Headers, body: New
         },
     };
     let valid = Valid { kind, command, business_key: checked.business_key, amount: checked.amount, body, headers };
-    let (desk_in, run_in) = (desk.clone(), run.clone());
-    desk.store.commit(move |tx| Box::pin(async move { decide(&desk_in, tx, &run_in, valid).await })).await?
+    let (desk_in, proposer) = (desk.clone(), proposer.clone());
+    desk.store.commit(move |tx| Box::pin(async move { decide(&desk_in, tx, &proposer, valid).await })).await?
 }
 
 fn check_body(body: &NewOperation) -> std::result::Result<(), Problem> {
@@ -264,44 +317,65 @@ fn expected(
             Err(Problem::at(Code::ValidationFailed, "/expected_version", "a creation expects version 0"))
         }
         (Conditional::Absent, None) => Ok(Some(0)),
+        (Conditional::Required, Some(0)) if kind.kind.executor == Executor::Managed => Err(Problem::at(
+            Code::ValidationFailed,
+            "/expected_version",
+            format!("`{}` writes what exists, and version 0 says that nothing does", kind.kind.name),
+        )),
         (_, expected) => Ok(expected),
     }
 }
 
-async fn decide(desk: &Desk, tx: &mut Tx, run: &RunIdentity, valid: Valid) -> store::Result<Result<Answer>> {
+async fn decide(desk: &Desk, tx: &mut Tx, proposer: &Proposer, valid: Valid) -> store::Result<Result<Answer>> {
     let fingerprint = valid.command.fingerprint();
-    if let Some(bound) = operation::bound_key(tx, run.agent(), &valid.headers.key).await? {
-        return Ok(Ok(replay(tx, run, &valid, bound, &fingerprint).await?));
+    if let Some(bound) = operation::bound_key(tx, &proposer.agent, &valid.headers.key).await? {
+        return Ok(Ok(replay(tx, proposer, &valid, bound, &fingerprint).await?));
     }
-    if let Err(refusal) = may_propose(desk, tx, run, &valid).await? {
+    if let Err(refusal) = may_propose(desk, tx, proposer, &valid).await? {
         return Ok(Err(refusal.into()));
     }
     let now = tx.now();
     let id: OperationId = ids::new(now);
     let existing = existing(tx, &valid).await?;
     if let (Some(found), OnDuplicate::Existing) = (&existing, on_duplicate(&valid)) {
-        operation::bind_key(tx, run.agent(), &valid.headers.key, found.id(), &fingerprint).await?;
+        operation::bind_key(tx, &proposer.agent, &valid.headers.key, found.id(), &fingerprint).await?;
         let entry = Entry {
-            key_ref: Some(key_ref(&account(run), &valid.headers.key)),
+            key_ref: Some(key_ref(&proposer.account, &valid.headers.key)),
             reason: Some("business key".to_owned()),
-            ..via(run, rules::entry(found, Event::OperationReplayed, Actor::run(run.id())))
+            ..via(proposer, rules::entry(found, Event::OperationReplayed, proposer.actor()))
         };
         tx.audit(&entry).await?;
         return Ok(Ok(Ok(Proposed::Existing { differs: differs(found, &valid.command), operation: found.clone() })));
     }
-    if !operation::bind_key(tx, run.agent(), &valid.headers.key, &id, &fingerprint).await? {
+    let refusal = content_refusal(desk, tx, &valid, existing.as_ref()).await?;
+    if let Some(problem) = refusal.as_ref().filter(|problem| problem.code == Code::PayloadTooLarge) {
+        return Ok(Err(problem.clone().into()));
+    }
+    let duplicate_of = match refusal {
+        Some(_) => None,
+        None => duplicate(tx, proposer, &fingerprint, valid.command.links.supersedes.as_ref()).await?,
+    };
+    let op = compose(desk, tx, proposer, &valid, id, fingerprint, duplicate_of).await?;
+    if refusal.is_none()
+        && op.proposal.managed
+        && rules::auto_grant(&op, proposer.actor(), now).is_some()
+        && let Some(problem) = rules::hindrance(&super::operation::standing(desk, tx, &op).await?)
+    {
+        return Ok(Err(problem.into()));
+    }
+    let Proposal { id, fingerprint, .. } = &op.proposal;
+    if !operation::bind_key(tx, &proposer.agent, &valid.headers.key, id, fingerprint).await? {
         return Err(store::Error::corrupt("a key was bound under the lock".into()));
     }
     desk.faults.reach("after_key_claim").await;
-    let refusal = content_refusal(tx, &valid, existing.as_ref()).await?;
-    create(desk, tx, run, valid, id, fingerprint, refusal).await.map(Ok)
+    create(desk, tx, proposer, op, valid.business_key.as_deref(), refusal).await.map(Ok)
 }
 
 // Replays
 
 async fn replay(
     tx: &mut Tx,
-    run: &RunIdentity,
+    proposer: &Proposer,
     valid: &Valid,
     bound: operation::BoundKey,
     fingerprint: &Fingerprint,
@@ -316,19 +390,19 @@ async fn replay(
     let op = operation::find(tx, &bound.operation).await?;
     let op = op.ok_or_else(|| store::Error::corrupt(format!("`{}` has gone", bound.operation)))?;
     let op = super::operation::lapse(tx, op).await?;
-    let key = Some(key_ref(&account(run), &valid.headers.key));
+    let key = Some(key_ref(&proposer.account, &valid.headers.key));
     if bound.fingerprint != *fingerprint {
         let differs = differs(&op, &valid.command);
         let entry = Entry {
             key_ref: key,
             fingerprint: Some(fingerprint.clone()),
             status: Some(Code::FingerprintConflict.as_str()),
-            ..via(run, rules::entry(&op, Event::OperationKeyConflict, Actor::run(run.id())))
+            ..via(proposer, rules::entry(&op, Event::OperationKeyConflict, proposer.actor()))
         };
         tx.audit(&entry).await?;
         return Ok(Err(rules::key_conflict(&op, &differs)));
     }
-    let entry = Entry { key_ref: key, ..via(run, rules::entry(&op, Event::OperationReplayed, Actor::run(run.id()))) };
+    let entry = Entry { key_ref: key, ..via(proposer, rules::entry(&op, Event::OperationReplayed, proposer.actor())) };
     tx.audit(&entry).await?;
     if let Some(id) = &op.life.conflict
         && let Some(conflict) = store::conflict::find(tx, id).await?.filter(|conflict| conflict.at_proposal)
@@ -336,7 +410,7 @@ async fn replay(
         return Ok(Err(conflict.problem()));
     }
     Ok(Ok(match op {
-        op if op.proposal.idempotency_key != valid.headers.key || op.proposal.agent != *run.agent() => {
+        op if op.proposal.idempotency_key != valid.headers.key || op.proposal.agent != proposer.agent => {
             Proposed::Existing { differs: differs(&op, &valid.command), operation: op }
         }
         op if op.life.state.is_terminal() => Proposed::Replayed(op),
@@ -344,14 +418,9 @@ async fn replay(
     }))
 }
 
-/// In whose name the key and the command count.
-fn account(run: &RunIdentity) -> Account {
-    Account::Agent(run.agent().clone())
-}
-
 /// The caller's route and correlation on a record about an operation.
-fn via(run: &RunIdentity, entry: Entry) -> Entry {
-    run.by().on(entry)
+fn via(proposer: &Proposer, entry: Entry) -> Entry {
+    proposer.by.on(entry)
 }
 
 /// JSON pointers into the body at which the stored command and this one differ.
@@ -368,7 +437,7 @@ fn differs(op: &Operation, command: &Command) -> Vec<String> {
 async fn may_propose(
     desk: &Desk,
     tx: &mut Tx,
-    run: &RunIdentity,
+    proposer: &Proposer,
     valid: &Valid,
 ) -> store::Result<std::result::Result<(), Problem>> {
     if valid.body.retry == Some(true) {
@@ -378,11 +447,11 @@ async fn may_propose(
         )));
     }
     let now = tx.now();
-    let live = runs::by_id(tx, run.id()).await?.map(|run| run.status(now));
+    let live = runs::by_id(tx, &proposer.run).await?.map(|run| run.status(now));
     if live != Some(run::RunStatus::Live) {
         return Ok(Err(Problem::new(Code::RunStopped, "The run has stopped or expired; start another one")));
     }
-    if operation::count_open(tx, run.agent(), now).await? >= desk.config.open_operations_per_agent {
+    if operation::count_open(tx, &proposer.agent, now).await? >= desk.config.open_operations_per_agent {
         return Ok(Err(Problem::new(
             Code::OpenOperationsLimit,
             format!(
@@ -392,7 +461,7 @@ async fn may_propose(
         )
         .retry(RetryMode::SameKey, Some(30))));
     }
-    if let Err(wait_s) = desk.proposals.take(run.agent(), now) {
+    if let Err(wait_s) = desk.proposals.take(&proposer.agent, now) {
         return Ok(Err(Problem::new(
             Code::RateLimited,
             format!("The agent may propose {} operations a minute", desk.config.proposals_per_minute),
@@ -400,7 +469,7 @@ async fn may_propose(
         .retry(RetryMode::SameKey, Some(wait_s))));
     }
     let target = valid.command.target.as_str();
-    if !run::permits(run.write_set(), target, valid.kind.kind.verb, now) {
+    if !run::permits(proposer.write_set.as_deref(), target, valid.kind.kind.verb, now) {
         return Ok(Err(Problem::new(
             Code::OutsideWriteSet,
             format!("The run may not `{}` `{target}`", valid.kind.kind.verb.as_str()),
@@ -418,11 +487,11 @@ async fn may_propose(
         )
         .with("header", "If-Match")));
     }
-    linked(tx, run, valid).await
+    linked(tx, proposer, valid).await
 }
 
 /// The operations that this one names exist, and are the caller's own.
-async fn linked(tx: &mut Tx, run: &RunIdentity, valid: &Valid) -> store::Result<std::result::Result<(), Problem>> {
+async fn linked(tx: &mut Tx, proposer: &Proposer, valid: &Valid) -> store::Result<std::result::Result<(), Problem>> {
     let links = &valid.command.links;
     for (pointer, id) in [
         ("/supersedes", &links.supersedes),
@@ -431,7 +500,7 @@ async fn linked(tx: &mut Tx, run: &RunIdentity, valid: &Valid) -> store::Result<
         ("/rolls_back", &links.rolls_back),
     ] {
         let Some(id) = id else { continue };
-        let found = operation::find(tx, id).await?.filter(|op| op.proposal.agent == *run.agent());
+        let found = operation::find(tx, id).await?.filter(|op| op.proposal.agent == proposer.agent);
         let Some(found) = found else {
             return Ok(Err(Problem::at(
                 Code::ValidationFailed,
@@ -482,9 +551,20 @@ async fn existing(tx: &mut Tx, valid: &Valid) -> store::Result<Option<Operation>
 
 // Guards after the key is bound: the operation is kept as conflicted
 
-async fn content_refusal(tx: &mut Tx, valid: &Valid, existing: Option<&Operation>) -> store::Result<Option<Problem>> {
+async fn content_refusal(
+    desk: &Desk,
+    tx: &mut Tx,
+    valid: &Valid,
+    existing: Option<&Operation>,
+) -> store::Result<Option<Problem>> {
     let target = valid.command.target.as_str();
-    if let Some(expected) = valid.command.expected_version
+    if valid.kind.kind.executor == Executor::Managed {
+        let Command { target, params, expected_version: expected, .. } = &valid.command;
+        let wanted = Wanted { target, verb: valid.kind.kind.verb, params, expected: *expected };
+        if let Err(problem) = managed::plan(desk, tx, wanted).await? {
+            return Ok(Some(problem));
+        }
+    } else if let Some(expected) = valid.command.expected_version
         && let Some(known) = resource::find(tx, target).await?
         && known.current() != expected
     {
@@ -549,23 +629,15 @@ async fn refunds_within_captured(tx: &mut Tx, valid: &Valid) -> store::Result<Op
 async fn create(
     desk: &Desk,
     tx: &mut Tx,
-    run: &RunIdentity,
-    valid: Valid,
-    id: OperationId,
-    fingerprint: Fingerprint,
+    proposer: &Proposer,
+    op: Operation,
+    business_key: Option<&str>,
     refusal: Option<Problem>,
 ) -> store::Result<Answer> {
     let now = tx.now();
-    let superseded = valid.command.links.supersedes.clone();
-    let duplicate_of = match refusal {
-        Some(_) => None,
-        None => duplicate(tx, run, &fingerprint, superseded.as_ref()).await?,
-    };
-    let key = valid.headers.key.clone();
-    let business_key = valid.business_key.clone();
-    let mut op = compose(desk, tx, run, valid, id, fingerprint, duplicate_of).await?;
+    let superseded = op.proposal.links.supersedes.clone();
     let salt = ids::Secret::new();
-    let proposed = Step { life: op.life.clone(), events: vec![proposed_entry(run, &op, &key, salt.reveal())] };
+    let proposed = Step { life: op.life.clone(), events: vec![proposed_entry(proposer, &op, salt.reveal())] };
     let mut steps = vec![proposed];
     if refusal.is_none() {
         let policy = Actor::policy(format!("{}@{}", op.life.approval.rule, op.life.approval.policy_version));
@@ -576,30 +648,32 @@ async fn create(
         steps.push(rules::refuse_proposal(&op, conflict.id.clone(), &problem, now));
         conflict
     });
-    let steps = steps.into_iter().map(|step| run.by().step(step)).collect();
-    op = operation::insert(tx, &op, Stored { business_key: business_key.as_deref(), salt: salt.reveal() }, steps)
-        .await?;
+    let steps = steps.into_iter().map(|step| proposer.by.step(step)).collect();
+    let op = operation::insert(tx, &op, Stored { business_key, salt: salt.reveal() }, steps).await?;
     if let Some(conflict) = conflict {
-        store::conflict::insert(tx, run.agent(), &conflict).await?;
+        store::conflict::insert(tx, &proposer.agent, &conflict).await?;
         return Ok(Err(conflict.problem()));
     }
     if let Some(old) = superseded
         && let Some(old) = operation::find(tx, &old).await?
-        && let Ok(rules::Done::Step(step)) = rules::supersede(&old, op.id(), Actor::run(run.id()), now)
+        && let Ok(rules::Done::Step(step)) = rules::supersede(&old, op.id(), proposer.actor(), now)
     {
-        operation::apply(tx, &old, run.by().step(step)).await?;
+        operation::apply(tx, &old, proposer.by.step(step)).await?;
+    }
+    if op.proposal.managed && op.life.state == State::Approved {
+        return Ok(managed::carry_out(desk, tx, &proposer.by, op).await?.map(Proposed::Created));
     }
     Ok(Ok(Proposed::Created(op)))
 }
 
-fn proposed_entry(run: &RunIdentity, op: &Operation, key: &str, salt: &str) -> Entry {
+fn proposed_entry(proposer: &Proposer, op: &Operation, salt: &str) -> Entry {
     Entry {
         to: Some(State::Pending),
         approval: None,
-        key_ref: Some(key_ref(&account(run), key)),
+        key_ref: Some(key_ref(&proposer.account, &op.proposal.idempotency_key)),
         expected_version: op.proposal.expected_version,
         request_digest: Some(crate::model::audit::salted_digest(salt.as_bytes(), op.proposal.canonical.as_bytes())),
-        ..rules::entry(op, Event::OperationProposed, Actor::run(run.id()))
+        ..rules::entry(op, Event::OperationProposed, proposer.actor())
     }
 }
 
@@ -607,12 +681,12 @@ fn proposed_entry(run: &RunIdentity, op: &Operation, key: &str, salt: &str) -> E
 /// new keys after timeouts.
 async fn duplicate(
     tx: &mut Tx,
-    run: &RunIdentity,
+    proposer: &Proposer,
     fingerprint: &Fingerprint,
     superseded: Option<&OperationId>,
 ) -> store::Result<Option<OperationId>> {
     let now = tx.now();
-    let same = operation::same_command(tx, run.agent(), fingerprint).await?;
+    let same = operation::same_command(tx, &proposer.agent, fingerprint).await?;
     let counts = |op: &Operation| !rules::state_at(op, now).is_terminal() || op.possibly_applied();
     let oldest = same.into_iter().find(|op| counts(op) && Some(op.id()) != superseded);
     Ok(oldest.map(|op| op.id().clone()))
@@ -621,24 +695,24 @@ async fn duplicate(
 async fn compose(
     desk: &Desk,
     tx: &mut Tx,
-    run: &RunIdentity,
-    valid: Valid,
+    proposer: &Proposer,
+    valid: &Valid,
     id: OperationId,
     fingerprint: Fingerprint,
     duplicate_of: Option<OperationId>,
 ) -> store::Result<Operation> {
     let now = tx.now();
     let Valid { kind, command, body, headers, .. } = valid;
-    let owner = agent::by_id(tx, run.agent()).await?.map_or_else(|| run.owner().clone(), |agent| agent.owner);
-    let current = operation::last_succeeded(tx, command.target.as_str()).await?;
-    let current_params = current.as_ref().map(document::params);
-    let current_version = resource::find(tx, command.target.as_str()).await?.map(|known| known.current());
-    let payment = linked_payment(tx, &kind, &command).await?;
+    let target = command.target.as_str();
+    let owner = agent::by_id(tx, &proposer.agent).await?.map_or_else(|| proposer.owner.clone(), |agent| agent.owner);
+    let current = current_content(tx, kind, target).await?;
+    let current_version = resource::find(tx, target).await?.map(|known| known.current());
+    let payment = linked_payment(tx, kind, command).await?;
     let facts = ConsequenceFacts {
         params: &command.params,
         target: &command.target,
         expected_version: command.expected_version,
-        current: current_params.as_ref(),
+        current: current.as_ref(),
         payment: payment.as_ref(),
     };
     let risk = kind.kind.risk_of(&command.params);
@@ -648,19 +722,19 @@ async fn compose(
             kind: &command.kind,
             target: &command.target,
             risk,
-            agent_name: run.agent_name(),
-            agent_id: run.agent().as_str(),
+            agent_name: &proposer.agent_name,
+            agent_id: proposer.agent.as_str(),
         },
         &catalogue::defaults(&desk.config),
     );
     let mut approval = Approval::new(ids::new::<ApprovalId>(now), effective, now);
     // Nothing is granted without a person to a run that did not say what it would write.
-    approval.auto &= run.write_set().is_some();
+    approval.auto &= proposer.write_set.as_deref().is_some();
     let proposal = Proposal {
         id,
-        agent: run.agent().clone(),
+        agent: proposer.agent.clone(),
         owner,
-        run: run.id().clone(),
+        run: proposer.run.clone(),
         kind: command.kind.clone(),
         kind_version: kind.version,
         title: kind.kind.title.clone(),
@@ -668,8 +742,8 @@ async fn compose(
         canonical: command.canonical(),
         fingerprint,
         fingerprint_version: FINGERPRINT_VERSION,
-        idempotency_key: headers.key,
-        reason: body.reason,
+        idempotency_key: headers.key.clone(),
+        reason: body.reason.clone(),
         source_event_id: command.source_event_id.clone(),
         expected_version: command.expected_version,
         current_version,
@@ -688,6 +762,16 @@ async fn compose(
         created_at: now,
     };
     Ok(Operation { proposal, life: Life::new(approval, now) })
+}
+
+/// What is on the target now: its document where it is held here, else the parameters that last succeeded on it.
+async fn current_content(tx: &mut Tx, kind: &CompiledKind, target: &str) -> store::Result<Option<Value>> {
+    match kind.kind.executor {
+        Executor::Managed => resource::document(tx, target).await,
+        Executor::Agent | Executor::Gateway => {
+            Ok(operation::last_succeeded(tx, target).await?.as_ref().map(document::params))
+        }
+    }
 }
 
 /// The payment that a capture or a refund draws on, if it went through this desk.

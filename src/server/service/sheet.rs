@@ -148,6 +148,7 @@ impl Sheet {
             // Only runs of the proposing agent claim.
             Claimant::Run(_) => &self.agent.name,
             Claimant::Executor(id) => self.name_of(id.as_str()),
+            Claimant::Managed => "Counterfoil",
         }
     }
 }
@@ -181,7 +182,7 @@ const SCAN: i64 = 500;
 /// What waits for `reader`, soonest deadline first, and where `id` stands in it.
 pub async fn place(conn: &mut Conn, reader: &Voter, id: &OperationId, now: Timestamp) -> Result<Place> {
     let owners: HashMap<AgentId, PersonId> =
-        agent::list(conn).await?.into_iter().map(|agent| (agent.id, agent.owner)).collect();
+        agent::all(conn).await?.into_iter().map(|agent| (agent.id, agent.owner)).collect();
     let waiting = Filter { states: vec![State::Pending], order: Order::SoonestFirst, limit: SCAN, ..Filter::default() };
     let waits = |op: &Operation| {
         let owner = owners.get(&op.proposal.agent).unwrap_or(&op.proposal.owner);
@@ -206,7 +207,7 @@ pub async fn place(conn: &mut Conn, reader: &Voter, id: &OperationId, now: Times
 pub async fn names(conn: &mut Conn) -> Result<HashMap<String, String>> {
     let mut names = HashMap::new();
     names.extend(person::list(conn).await?.into_iter().map(|person| (person.id.to_string(), person.name)));
-    names.extend(agent::list(conn).await?.into_iter().map(|agent| (agent.id.to_string(), agent.name)));
+    names.extend(agent::all(conn).await?.into_iter().map(|agent| (agent.id.to_string(), agent.name)));
     names.extend(executor::list(conn).await?.into_iter().map(|executor| (executor.id.to_string(), executor.name)));
     Ok(names)
 }

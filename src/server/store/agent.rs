@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::{Conn, Result, Row, Tx, sql};
 use crate::model::{
-    id::{AgentId, PersonId},
+    id::{AgentId, PersonId, RunId},
     run::Allowance,
     time::Timestamp,
 };
@@ -55,9 +55,31 @@ pub async fn by_token(conn: &mut Conn, token_hash: &str) -> Result<Option<Agent>
     one(conn, "agent.token_hash", token_hash).await
 }
 
-/// All agents, by name.
+/// The agents that are programs, by name.
 pub async fn list(conn: &mut Conn) -> Result<Vec<Agent>> {
+    let query = format!("{SELECT} WHERE agent.person IS NULL ORDER BY agent.name");
+    conn.fetch_all(super::Sql::assembled(query)).await?.iter().map(read).collect()
+}
+
+/// The same, and those through which people write by hand.
+pub async fn all(conn: &mut Conn) -> Result<Vec<Agent>> {
     conn.fetch_all(super::Sql::assembled(format!("{SELECT} ORDER BY agent.name"))).await?.iter().map(read).collect()
+}
+
+/// The agent and the run through which a person writes by hand, once they have.
+pub async fn by_hand(conn: &mut Conn, person: &PersonId) -> Result<Option<(Agent, RunId)>> {
+    let query = sql("SELECT agent.id AS agent, run.id AS run FROM agent JOIN run ON run.agent = agent.id \
+                     WHERE agent.person = $1");
+    let Some(row) = conn.fetch_optional(query.bind(person.as_str())).await? else { return Ok(None) };
+    let agent = by_id(conn, &row.parsed("agent")?).await?;
+    let run = row.parsed("run")?;
+    Ok(agent.map(|agent| (agent, run)))
+}
+
+/// Marks an agent as the one through which its owner writes by hand.
+pub async fn give_to(tx: &mut Tx, agent: &AgentId, person: &PersonId) -> Result<()> {
+    let mark = sql("UPDATE agent SET person = $1 WHERE id = $2").bind(person.as_str()).bind(agent.as_str());
+    tx.execute(mark).await.map(drop)
 }
 
 /// Whether the agent is new: false when the name is taken.

@@ -15,6 +15,7 @@ pub mod operation;
 pub mod person;
 pub mod queue;
 pub mod resource;
+pub mod resource_rule;
 pub mod run;
 pub mod session;
 pub mod setting;

@@ -284,3 +284,36 @@ pub async fn history(conn: &mut Conn, target: &str, before: Option<i64>, limit: 
     }
     Ok(history)
 }
+
+/// Documents that exist now, in a scope: one target, or a prefix ending in `*`.
+pub async fn count_live(conn: &mut Conn, scope: &str) -> Result<i64> {
+    let (prefix, length) = match scope.strip_suffix('*') {
+        Some(prefix) => (prefix, prefix.len() as i64),
+        None => (scope, i64::from(i32::MAX)),
+    };
+    let query = sql("SELECT COUNT(*) FROM resource WHERE managed = 1 AND deleted_at IS NULL \
+                     AND substr(target, 1, CAST($1 AS INTEGER)) = $2");
+    conn.fetch_int(query.bind(length).bind(prefix)).await
+}
+
+/// A resource in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    pub target: String,
+    pub known: Known,
+}
+
+/// What exists, by target: those that begin with `prefix` and come after `after`.
+pub async fn list(conn: &mut Conn, prefix: &str, after: &str, limit: i64) -> Result<Vec<Listed>> {
+    let query = sql("SELECT target, version, managed, deleted_at, updated_by, updated_at FROM resource \
+         WHERE deleted_at IS NULL AND substr(target, 1, CAST($1 AS INTEGER)) = $2 AND target > $3 \
+         ORDER BY target LIMIT $4");
+    let query = query.bind(prefix.len() as i64).bind(prefix).bind(after).bind(limit);
+    let rows = conn.fetch_all(query).await?;
+    rows.iter().map(|row| Ok(Listed { target: row.text("target")?, known: known(row)? })).collect()
+}
+
+/// Who made one version.
+pub async fn author_of(conn: &mut Conn, target: &str, version: i64) -> Result<Option<VersionRow>> {
+    Ok(history(conn, target, Some(version + 1), 1).await?.pop().filter(|row| row.version == version))
+}

@@ -70,10 +70,11 @@ pub async fn by_token(conn: &mut Conn, token_hash: &str) -> Result<Option<Run>> 
     one(conn, "run.token_hash", token_hash).await
 }
 
-/// The newest first, `limit` at most; of one agent, and older than `before`, where given.
+/// Runs of programs, the newest first, `limit` at most; of one agent, and older than `before`, where given.
 pub async fn list(conn: &mut Conn, agent: Option<&AgentId>, before: Option<&RunId>, limit: i64) -> Result<Vec<Run>> {
     let query = super::Sql::assembled(format!(
-        "{SELECT} WHERE ($1 IS NULL OR run.agent = $1) AND ($2 IS NULL OR run.id < $2) ORDER BY run.id DESC LIMIT $3"
+        "{SELECT} WHERE agent.person IS NULL AND ($1 IS NULL OR run.agent = $1) AND ($2 IS NULL OR run.id < $2) \
+         ORDER BY run.id DESC LIMIT $3"
     ));
     let query = query.bind(agent.map(AgentId::as_str)).bind(before.map(RunId::as_str)).bind(limit);
     conn.fetch_all(query).await?.iter().map(read).collect()

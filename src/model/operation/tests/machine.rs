@@ -51,6 +51,11 @@ enum Command {
         fingerprint: Quote,
         facts: Facts,
     },
+    /// Counterfoil writes it itself; what it would write may break a rule.
+    CarryOut {
+        facts: Facts,
+        write: Quote,
+    },
     Accepted {
         claim: usize,
     },
@@ -111,6 +116,7 @@ fn command() -> impl Strategy<Value = Command> {
         8 => (0..3u128, quote(), facts()).prop_map(|(by, fingerprint, facts)| Command::Claim { by, fingerprint, facts }),
         8 => (0..3usize, quote(), facts())
             .prop_map(|(claim, fingerprint, facts)| Command::Sent { claim, fingerprint, facts }),
+        1 => (facts(), quote()).prop_map(|(facts, write)| Command::CarryOut { facts, write }),
         3 => (0..3usize).prop_map(|claim| Command::Accepted { claim }),
         3 => (0..3usize).prop_map(|claim| Command::Heartbeat { claim }),
         4 => (0..3usize, status()).prop_map(|(claim, status)| Command::Outcome { claim, status }),
@@ -223,6 +229,7 @@ impl Model {
             Command::WithdrawAll => self.withdraw((0..=VIEWER).collect()),
             Command::Claim { by, fingerprint, facts } => self.claim(by, fingerprint, facts),
             Command::Sent { claim, fingerprint, facts } => self.sent(claim, fingerprint, facts),
+            Command::CarryOut { facts, write } => self.carry_out(facts, write),
             Command::Accepted { claim } => self.accepted(claim),
             Command::Heartbeat { claim } => self.heartbeat(claim),
             Command::Outcome { claim, status } => self.outcome(claim, status),
@@ -422,6 +429,27 @@ impl Model {
         Ok(true)
     }
 
+    fn carry_out(&mut self, facts: Facts, write: Quote) -> Answer {
+        if self.state != State::Approved {
+            return Err(self.ended());
+        }
+        if write == Quote::Wrong {
+            self.state = State::Conflicted;
+            return Err(Code::InvariantViolated);
+        }
+        if let Some(code) = self.stands_against(facts) {
+            return Err(code);
+        }
+        self.is_spent = true;
+        self.was_sent = true;
+        self.state = State::Succeeded;
+        self.outcome = Some((OutcomeStatus::Succeeded, false));
+        let (since, until) = (self.now, self.now + CLAIM_S);
+        self.held = Some(Held { number: self.claims, by: u128::MAX, since, until, is_accepted: false });
+        self.claims += 1;
+        Ok(true)
+    }
+
     fn accepted(&mut self, claim: usize) -> Answer {
         let held = self.mine(claim)?;
         if held.is_accepted {
@@ -541,6 +569,10 @@ impl Trial {
             }
             Command::Sent { claim, fingerprint: quoted, facts } => {
                 self.send_quoting(claim, &fingerprint(quoted), self.standing(facts))
+            }
+            Command::CarryOut { facts, write } => {
+                let broken = || Problem::new(Code::InvariantViolated, "broken");
+                self.carry_out(self.standing(facts), if write == Quote::Right { Ok(42) } else { Err(broken()) })
             }
             Command::Accepted { claim } => self.accept(claim),
             Command::Heartbeat { claim } => self.beat(claim),

@@ -38,21 +38,12 @@ pub struct Checked {
 }
 
 impl CompiledKind {
-    /// Compiles the schema, which can refer to nothing outside itself, and the templates.
+    /// Compiles the schema and the templates.
     ///
     /// # Errors
     /// 422 `validation_failed` with the place in the kind's document.
     pub fn compile(kind: Kind, version: i64) -> Result<Self, Problem> {
-        let options = jsonschema::options()
-            .with_draft(Draft::Draft202012)
-            .offline()
-            // Linear in the length of the text, whatever the pattern.
-            .with_pattern_options(PatternOptions::regex())
-            .should_validate_formats(true)
-            .should_ignore_unknown_formats(false);
-        let validator = options.build(&kind.schema).map_err(|error| {
-            Problem::at(Code::ValidationFailed, format!("/schema{}", error.instance_path()), error.to_string())
-        })?;
+        let validator = compile_schema(&kind.schema)?;
         let sentences = Sentences::compile(&kind)?;
         Ok(Self { kind, version, validator, sentences })
     }
@@ -175,6 +166,23 @@ impl CompiledKind {
             None => detail,
         }
     }
+}
+
+/// Compiles a schema (JSON Schema 2020-12), which can refer to nothing outside itself.
+///
+/// # Errors
+/// 422 `validation_failed` with the place below `/schema`.
+pub fn compile_schema(schema: &Value) -> Result<Validator, Problem> {
+    let options = jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .offline()
+        // Linear in the length of the text, whatever the pattern.
+        .with_pattern_options(PatternOptions::regex())
+        .should_validate_formats(true)
+        .should_ignore_unknown_formats(false);
+    options.build(schema).map_err(|error| {
+        Problem::at(Code::ValidationFailed, format!("/schema{}", error.instance_path()), error.to_string())
+    })
 }
 
 impl fmt::Debug for CompiledKind {

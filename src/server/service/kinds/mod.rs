@@ -4,7 +4,7 @@ mod engine;
 pub mod samples;
 mod sentence;
 
-pub use engine::{Checked, CompiledKind};
+pub use engine::{Checked, CompiledKind, compile_schema};
 pub use sentence::{ConsequenceFacts, LinkedPayment};
 
 use crate::model::{

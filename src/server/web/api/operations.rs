@@ -173,7 +173,7 @@ async fn propose_one(
         if_none_match: etag::parse(lines(&headers, IF_NONE_MATCH))?,
     };
     let StrictJson(body) = body?;
-    let proposed = propose::propose(&desk, &run, headers, body).await?;
+    let proposed = propose::propose(&desk, &propose::Proposer::run(&run), headers, body).await?;
     let principal = Principal::Run(run);
     Ok(match proposed {
         Proposed::Created(op) => {
