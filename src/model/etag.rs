@@ -88,7 +88,7 @@ impl Tags {
     pub fn names(&self, version: i64) -> bool {
         match self {
             Tags::Any => true,
-            Tags::List(tags) => tags.iter().any(|tag| tag.opaque.parse() == Ok(version)),
+            Tags::List(tags) => tags.iter().any(|tag| tag.opaque == version.to_string()),
         }
     }
 

@@ -129,42 +129,6 @@ pub fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// One field that two versions have differently.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ChangedField {
-    /// RFC 6901 JSON pointer.
-    pub pointer: String,
-    pub change: FieldChange,
-    pub from: Option<Value>,
-    pub to: Option<Value>,
-}
-
-/// What `after` changed of `before`; a document that appears or goes changes as a whole.
-pub fn field_changes(before: Option<&Value>, after: Option<&Value>) -> Vec<ChangedField> {
-    let mut changes = Vec::new();
-    compare("", before, after, &mut changes);
-    changes
-}
-
-fn compare(pointer: &str, before: Option<&Value>, after: Option<&Value>, changes: &mut Vec<ChangedField>) {
-    let change = match (before, after) {
-        (Some(Value::Object(old)), Some(Value::Object(new))) => {
-            let names: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
-            for name in names {
-                let mut below = pointer.to_owned();
-                json::push_token(&mut below, name);
-                compare(&below, old.get(name), new.get(name), changes);
-            }
-            return;
-        }
-        (None, Some(_)) => FieldChange::Add,
-        (Some(_), None) => FieldChange::Remove,
-        (Some(old), Some(new)) if old != new => FieldChange::Replace,
-        _ => return,
-    };
-    changes.push(ChangedField { pointer: pointer.to_owned(), change, from: before.cloned(), to: after.cloned() });
-}
-
 /// At most `max` elements of the list at `pointer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

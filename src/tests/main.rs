@@ -18,6 +18,7 @@ mod people;
 mod propose;
 mod races;
 mod report;
+mod resources;
 mod runs;
 mod schema;
 mod secrets;

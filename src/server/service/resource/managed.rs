@@ -7,13 +7,14 @@ use crate::{
     model::{
         audit::{Actor, Entry, Event},
         conflict::Conflict,
+        diff::{ArrayKeys, diff},
         document,
         fingerprint::{Account, Command},
         id::{ClaimId, ConflictId},
         kind::Verb,
         operation::{Operation, State, rules as transitions, rules::Done, rules::ManagedFacts},
         problem::{Code, Problem},
-        resource::{Author, MAX_DOCUMENT, VersionChange, field_changes, outcome_of},
+        resource::{Author, MAX_DOCUMENT, VersionChange, outcome_of},
         run,
         target::Target,
     },
@@ -44,6 +45,7 @@ pub struct Plan {
     known: Option<Known>,
     before: Option<Value>,
     after: Option<Value>,
+    keys: ArrayKeys,
 }
 
 impl Plan {
@@ -96,7 +98,7 @@ pub async fn plan(
             return Ok(Err(problem));
         }
     }
-    Ok(Ok(Plan { known, before, after }))
+    Ok(Ok(Plan { known, before, after, keys: rules::array_keys(&rules) }))
 }
 
 /// Carries out what was approved in this transaction, or ends it as conflicted: rows 11, 13 and 15, or 10.
@@ -125,6 +127,7 @@ pub async fn carry_out(
         (Ok(Done::Step(step)), Ok(plan)) => {
             let op = operation::apply(tx, &op, by.step(step)).await?;
             write(tx, by, &op, &plan).await?;
+            desk.faults.reach("after_managed_write").await;
             Ok(Ok(op))
         }
         (Ok(Done::Refused(step, problem)), _) => {
@@ -161,7 +164,7 @@ async fn write(tx: &mut Tx, by: &By, op: &Operation, plan: &Plan) -> store::Resu
         None => ids::Secret::new().reveal().to_owned(),
     };
     let digest = |value: Option<&Value>| value.map(|value| evidence::digest(&salt, value));
-    let changes = field_changes(plan.before.as_ref(), plan.after.as_ref());
+    let changes = diff(plan.before.as_ref(), plan.after.as_ref(), &plan.keys);
     let fields: Vec<_> = changes
         .into_iter()
         .map(|change| Field {

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::{
     model::{
         audit::{Entry, Event},
+        diff::ArrayKeys,
         id::ResourceRuleId,
         json,
         problem::{Code, Problem},
@@ -59,6 +60,11 @@ pub async fn of(desk: &Desk, conn: &mut Conn, target: &str) -> store::Result<Vec
     let in_force = resource_rule::in_force(conn).await?;
     let holding = in_force.into_iter().filter(|stored| stored.rule.scope.contains(target));
     holding.map(|stored| desk.document_rules.of(stored)).collect()
+}
+
+/// The member that tells the elements of each list apart.
+pub fn array_keys(rules: &[Arc<CompiledRule>]) -> ArrayKeys {
+    ArrayKeys::new(rules.iter().flat_map(|rule| rule.rule.array_keys.clone()))
 }
 
 /// Whether the document is new among those that exist.

@@ -7,6 +7,8 @@ mod events;
 mod me;
 mod operations;
 mod people;
+mod resource_rules;
+mod resources;
 mod runs;
 mod session;
 mod settings;
@@ -33,6 +35,8 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
         .merge(me::routes())
         .merge(operations::routes())
         .merge(people::routes())
+        .merge(resource_rules::routes())
+        .merge(resources::routes())
         .merge(runs::routes())
         .merge(session::routes())
         .merge(settings::routes());

@@ -47,7 +47,7 @@ use crate::{
 
 /// Longest wait of one poll. Seconds.
 const MAX_WAIT_S: u64 = 60;
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
@@ -148,7 +148,7 @@ fn with_etag(op: &Operation, body: Value) -> Response {
     ([(ETAG, etag::of(op.life.version))], Json(body)).into_response()
 }
 
-fn lines(headers: &HeaderMap, name: impl axum::http::header::AsHeaderName) -> impl Iterator<Item = &[u8]> {
+pub(super) fn lines(headers: &HeaderMap, name: impl axum::http::header::AsHeaderName) -> impl Iterator<Item = &[u8]> {
     headers.get_all(name).iter().map(|value| value.as_bytes())
 }
 
