@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use super::{
+    diff::FieldDiff,
     fingerprint::Fingerprint,
     id::{OperationId, PersonId},
     json::canonical,
@@ -143,8 +144,20 @@ pub struct Review {
     pub duplicates: Vec<Duplicate>,
     /// Conflicts recorded for this operation.
     pub conflicts: Vec<String>,
+    /// The plan that this one takes the place of, and in what it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replans: Option<OldPlan>,
     /// What the provider promises about a lost answer, in a sentence.
     pub guarantee: String,
+}
+
+/// The plan that people saw before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OldPlan {
+    #[schema(value_type = String)]
+    pub operation: OperationId,
+    /// From that plan to this one; pointers into the command.
+    pub changes: Vec<FieldDiff>,
 }
 
 /// Another operation a reviewer should know of.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
+    conflict::{Action, ConflictResolution, ConflictState},
     fingerprint::{Command, Links},
     kind::Risk,
     operation::{AttemptResult, Claim, Claimant, Decision, Operation, Outcome, ReasonCode, ReviewCase, State, rules},
@@ -48,8 +49,9 @@ pub struct OperationDoc {
     pub attempts: Vec<AttemptDoc>,
     #[schema(value_type = Option<Object>)]
     pub outcome: Option<Outcome>,
-    /// The conflict's id.
-    pub conflict: Option<String>,
+    pub conflict: Option<ConflictRef>,
+    /// The operation that takes its place, planned anew.
+    pub replanned_by: Option<String>,
     pub review_case: Option<ReviewCaseDoc>,
     pub may_have_applied: bool,
     pub disputed: bool,
@@ -60,6 +62,38 @@ pub struct OperationDoc {
     pub updated_at: Timestamp,
     pub server_time: Timestamp,
     pub urls: Urls,
+}
+
+/// The conflict in which an operation ended, and what was decided about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ConflictRef {
+    pub id: String,
+    pub state: ConflictState,
+    pub resolution: Option<ResolutionDoc>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResolutionDoc {
+    pub action: Action,
+    /// What the agent is asked to do.
+    pub instruction: Option<String>,
+    pub note: Option<String>,
+    pub by: String,
+    pub by_name: String,
+    pub at: Timestamp,
+}
+
+impl ResolutionDoc {
+    pub fn of(resolution: &ConflictResolution) -> Self {
+        Self {
+            action: resolution.action,
+            instruction: resolution.instruction.clone(),
+            note: resolution.note.clone(),
+            by: resolution.by.id.clone(),
+            by_name: resolution.by_name.clone(),
+            at: resolution.at,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -196,7 +230,12 @@ impl OperationDoc {
             claim: life.claim.as_ref().map(ClaimSummary::of),
             attempts: life.attempts.iter().map(AttemptDoc::of).collect(),
             outcome: life.outcome.clone(),
-            conflict: life.conflict.as_ref().map(ToString::to_string),
+            conflict: life.conflict.as_ref().map(|id| ConflictRef {
+                id: id.to_string(),
+                state: ConflictState::of(life.conflict_resolution.as_ref()),
+                resolution: life.conflict_resolution.as_ref().map(ResolutionDoc::of),
+            }),
+            replanned_by: life.replanned_by.as_ref().map(ToString::to_string),
             review_case: life.review_case.as_ref().map(|case| ReviewCaseDoc::of(case, now)),
             may_have_applied: life.may_have_applied,
             disputed: life.disputed,
@@ -225,11 +264,18 @@ fn retry(op: &Operation) -> Retry {
         Pending => (RetryMode::AwaitDecision, Some(2)),
         Claimed | Sent | Accepted => (RetryMode::SameKey, Some(2)),
         Unknown | NeedsReview | Abandoned => (RetryMode::Operator, Some(30)),
+        Conflicted if is_settled(op) => (RetryMode::None, None),
         Conflicted => (RetryMode::AfterFreshRead, None),
         Failed | Expired | Cancelled | Superseded => (RetryMode::NewOperation, None),
         Approved | Succeeded | Rejected => (RetryMode::None, None),
     };
     Retry { mode, after_s }
+}
+
+/// Nothing follows from its conflict, or what follows is under way.
+fn is_settled(op: &Operation) -> bool {
+    let decided = op.life.conflict_resolution.as_ref().map(|resolution| resolution.action);
+    op.life.replanned_by.is_some() || decided.is_some_and(|action| action != Action::Replan)
 }
 
 impl ApprovalDoc {

@@ -521,9 +521,9 @@ on_both_databases! {
         assert_eq!(without_correlation(&again.body), without_correlation(&refused.body));
         run.propose_as(&key, release("staging", json!(42))).await.refused(409, "fingerprint_conflict");
         let op = run.get(&format!("operations/{}", id.as_str().unwrap())).await.ok(200).operation().clone();
-        assert_eq!((&op["state"], &op["conflict"]), (&json!("conflicted"), &refused.body["conflict_id"]));
+        assert_eq!((&op["state"], &op["conflict"]["id"]), (&json!("conflicted"), &refused.body["conflict_id"]));
         let late = asha.approve(id_of(&op)).await.refused(409, "invalid_state");
-        assert_eq!(late.body["conflict_id"], op["conflict"]);
+        assert_eq!(late.body["conflict_id"], op["conflict"]["id"]);
         let story: Vec<_> = app.audit().await.into_iter().filter(|record| record["operation"] == id).collect();
         let story: Vec<_> = story.iter().map(|record| record["event"].as_str().unwrap()).collect();
         assert_eq!(story, ["operation.proposed", "operation.conflicted", "operation.replayed", "operation.key_conflict", "approval.refused"]);

@@ -122,7 +122,8 @@ events! {
     /// A write or report below the highest token or claim fence.
     "fence.rejected" FenceRejected [];
 
-    "conflict.resolved" ConflictResolved [];
+    /// What somebody decided about a conflict: `status` is `replan`, `accept_current` or `dismiss`. Nothing moves.
+    "conflict.resolved" ConflictResolved [operation status];
     "resource.created" ResourceCreated [resource result_version];
     "resource.changed" ResourceChanged [resource result_version];
     "resource.deleted" ResourceDeleted [resource result_version];

@@ -182,6 +182,8 @@ struct Operation {
     disputed: bool,
     /// The version that its effect made, until the resource's own record.
     made: Option<i64>,
+    /// Its conflict was decided.
+    resolved: bool,
 }
 
 impl Operation {
@@ -199,6 +201,7 @@ impl Operation {
             ambiguous: false,
             disputed: false,
             made: None,
+            resolved: false,
         }
     }
 
@@ -314,6 +317,12 @@ impl Operation {
                 self.disputed = false;
                 state
             }
+
+            (E::ConflictResolved, Conflicted) if !self.resolved => {
+                self.resolved = true;
+                state
+            }
+            (event @ E::ConflictResolved, _) => return Err(Breach::NotAllowed { event, state }),
 
             (E::OperationReplayed, _) => self.same_key_same_fingerprint(entry).map(|()| state)?,
             (E::OperationKeyConflict, _) => {
@@ -565,6 +574,17 @@ mod tests {
         let again = again.reclaimed(Event::AttemptLicensed).resent();
         assert_eq!(breach(again.step(Event::EffectFailed, clock(), State::Failed)), Breach::EarlierAttemptUnknown);
         assert_eq!(breach(claimed().unknown()), Breach::NothingSentBefore);
+    }
+
+    #[test]
+    fn a_conflict_is_decided_once_and_only_where_there_is_one() {
+        let decided = |life: Life| life.note(Event::ConflictResolved, Life::person(1));
+        let conflicted = || new().step(Event::OperationConflicted, clock(), State::Conflicted);
+        assert_eq!(replay(decided(conflicted()).entries), Ok(()));
+        let twice = decided(decided(conflicted()));
+        let not_allowed = |state| Breach::NotAllowed { event: Event::ConflictResolved, state };
+        assert_eq!(breach(twice), not_allowed(State::Conflicted));
+        assert_eq!(breach(decided(new())), not_allowed(State::Pending));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::{
     audit::{Actor, Hash},
+    conflict::ConflictResolution,
     fingerprint::{Fingerprint, Links},
     id::{AgentId, ApprovalId, CaseId, ClaimId, ConflictId, EvidenceId, ExecutorId, OperationId, PersonId, RunId},
     kind::{Phrase, Risk, Verb},
@@ -89,6 +90,12 @@ pub struct Life {
     pub attempts: Vec<Attempt>,
     pub outcome: Option<Outcome>,
     pub conflict: Option<ConflictId>,
+    /// What somebody decided about the conflict.
+    #[serde(default)]
+    pub conflict_resolution: Option<ConflictResolution>,
+    /// The operation that takes this one's place, planned anew.
+    #[serde(default)]
+    pub replanned_by: Option<OperationId>,
     pub review_case: Option<ReviewCase>,
     /// Set by the first `sent`, for good.
     pub may_have_applied: bool,
@@ -414,6 +421,8 @@ impl Life {
             attempts: Vec::new(),
             outcome: None,
             conflict: None,
+            conflict_resolution: None,
+            replanned_by: None,
             review_case: None,
             may_have_applied: false,
             disputed: false,

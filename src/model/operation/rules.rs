@@ -9,6 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::model::{
     audit::{Entry, Event},
+    conflict::{Action, ConflictResolution},
     policy::Effective,
     problem::{Code, Problem, RetryMode},
 };
@@ -622,7 +623,9 @@ pub fn stale(op: &Operation, now: Timestamp) -> Option<Step> {
     op.nothing_sent().then(|| {
         let actor = Actor::system("desk");
         let step = Step::of(op, now).to(op, State::Conflicted, Event::OperationConflicted, actor.clone());
-        let mut step = step.end(actor, None, Some("the target changed since it was read".to_owned()), now);
+        let mut step = step
+            .end(actor, None, Some("the target changed since it was read".to_owned()), now)
+            .last(|event| event.status = Some(Code::StaleVersion.as_str()));
         end_claim(&mut step.life, AttemptResult::Unsent, now);
         step
     })
@@ -1024,6 +1027,56 @@ fn end_unsent(
     let mut step = Step::of(op, now).to(op, state, event, actor.clone()).end(actor, name, Some(reason.to_owned()), now);
     end_claim(&mut step.life, AttemptResult::Unsent, now);
     step
+}
+
+// Conflicts: decided once, and planned anew
+
+/// What somebody decided about the conflict in which the operation ended. The operation stays as it is; its agent is
+/// told. The caller has checked who may decide what.
+pub fn resolve_conflict(op: &Operation, resolution: ConflictResolution, now: Timestamp) -> Result<Done> {
+    if op.life.conflict.is_none() {
+        return Err(refuse_state(op, "There is no conflict to resolve"));
+    }
+    if let Some(made) = &op.life.conflict_resolution {
+        return if made.repeats(&resolution) { Ok(Done::Already) } else { Err(resolved(made)) };
+    }
+    let mut step = Step::of(op, now).note(Entry {
+        status: Some(resolution.action.as_str().to_owned()),
+        reason: resolution.instruction.clone().or_else(|| resolution.note.clone()),
+        ..entry(op, Event::ConflictResolved, resolution.by.clone())
+    });
+    step.life.conflict_resolution = Some(resolution);
+    Ok(Done::Step(step))
+}
+
+fn resolved(made: &ConflictResolution) -> Problem {
+    let words = match made.action {
+        Action::Replan => "asked for a new plan",
+        Action::AcceptCurrent => "accepted what is there now",
+        Action::Dismiss => "dismissed this",
+    };
+    Problem::new(Code::AlreadyDecided, format!("{} {words} at {}", made.by_name, made.at))
+        .with("action", made.action)
+        .with("by", &made.by.id)
+        .with("by_name", &made.by_name)
+        .with("at", made.at)
+}
+
+/// Another operation of its agent takes its place, with its own approval. Only of what ended without an effect.
+pub fn replan(op: &Operation, by: &OperationId, now: Timestamp) -> Result {
+    if !op.life.state.is_terminal() {
+        let detail =
+            format!("`{}` is {}; supersede or cancel it instead of planning it anew", op.id(), words(op.life.state));
+        return Err(refuse_state(op, detail));
+    }
+    if !op.safe_new_key() {
+        let detail =
+            format!("`{}` is {} and may have had an effect; it is not planned anew", op.id(), words(op.life.state));
+        return Err(refuse_state(op, detail).retry(RetryMode::None, None));
+    }
+    let mut step = Step::of(op, now);
+    step.life.replanned_by = Some(by.clone());
+    Ok(step)
 }
 
 // Unknown outcomes: rows 21, 22, 25 and 28

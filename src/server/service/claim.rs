@@ -12,13 +12,14 @@ use super::{
 use crate::{
     model::{
         audit::Event,
+        conflict::Met,
         document::ClaimDoc,
         evidence::{EvidenceKind, Finding},
         fingerprint::Fingerprint,
         id::{ClaimId, OperationId},
         kind::{Executor, KindName},
         operation::{
-            Claimant, Operation, OutcomeStatus, ProviderResponse,
+            Claimant, Operation, OutcomeStatus, ProviderResponse, State,
             rules::{self, ClaimFacts, ClaimRef, Done, Report, Reported},
         },
         problem::{Code, Problem},
@@ -27,7 +28,7 @@ use crate::{
     },
     server::{
         ids,
-        service::{evidence, version},
+        service::{conflict, evidence, version},
         store::{self, Tx, operation, run as runs},
         web::auth::{ExecutorIdentity, RunIdentity},
     },
@@ -361,9 +362,16 @@ async fn outcome_in(
         observed_at: tx.now(),
         note: report.provider_status.clone(),
     };
-    let stored = reported(tx, worker, op, result, stated).await?;
+    let stored = match result {
+        Ok(Reported::Done(Done::Step(step))) if step.life.state == State::Conflicted => {
+            let met = Met { reported: request.conflict, ..conflict::met(tx, op.proposal.target.as_str()).await? };
+            let problem = conflict::refused_by_destination(&op);
+            Ok(conflict::end(tx, &worker.by(), &op, step, &problem, met).await?)
+        }
+        result => reported(tx, worker, op, result, stated).await?,
+    };
     if let (true, Ok(op), Some(resulting)) = (moved, &stored, report.resulting_version)
-        && op.life.state == crate::model::operation::State::Succeeded
+        && op.life.state == State::Succeeded
     {
         let author = Author {
             run: Some(op.proposal.run.clone()),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    By, Desk,
+    By, Desk, conflict,
     error::Result,
     operation::{approvers, load, owner_now, record_refusal, standing, voters},
     resource::managed,
@@ -154,7 +154,12 @@ pub(super) async fn carry_out(
         Ok(Done::Already) => Ok(Ok(op)),
         Ok(Done::Step(step)) => Ok(Ok(operation::apply(tx, &op, by.step(step)).await?)),
         Ok(Done::Refused(step, problem)) => {
-            let op = operation::apply(tx, &op, by.step(step)).await?;
+            let op = if step.life.state == State::Conflicted {
+                let met = conflict::met(tx, op.proposal.target.as_str()).await?;
+                conflict::end(tx, by, &op, step, &problem, met).await?
+            } else {
+                operation::apply(tx, &op, by.step(step)).await?
+            };
             record_refusal(tx, by, &op, refused, &problem).await?;
             Ok(Err(problem))
         }

@@ -7,6 +7,7 @@ pub mod cancel;
 pub mod catalogue;
 pub mod chain;
 pub mod claim;
+pub mod conflict;
 pub mod decide;
 pub mod desk;
 pub mod error;

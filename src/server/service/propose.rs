@@ -10,7 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    By, Desk, agents, catalogue,
+    By, Desk, agents, catalogue, conflict,
     error::Result,
     kinds::{CompiledKind, ConsequenceFacts, LinkedPayment},
     resource::managed::{self, Wanted},
@@ -517,6 +517,11 @@ async fn linked(tx: &mut Tx, proposer: &Proposer, valid: &Valid) -> store::Resul
             .with("state", found.life.state)));
         }
     }
+    if let Some(id) = &links.replans
+        && let Err(problem) = may_replan(tx, id).await?
+    {
+        return Ok(Err(problem));
+    }
     let missing = valid.kind.kind.required_link.and_then(|link| {
         let (pointer, present) = match link {
             RequiredLink::Supersedes => ("/supersedes", links.supersedes.is_some()),
@@ -528,6 +533,29 @@ async fn linked(tx: &mut Tx, proposer: &Proposer, valid: &Valid) -> store::Resul
     });
     Ok(match missing {
         Some(pointer) => Err(Problem::at(Code::ValidationFailed, pointer, "this kind names the operation it follows")),
+        None => Ok(()),
+    })
+}
+
+/// Only what ended without an effect is planned anew, and one new plan at a time stands in its place.
+async fn may_replan(tx: &mut Tx, id: &OperationId) -> store::Result<std::result::Result<(), Problem>> {
+    let now = tx.now();
+    let Some(old) = operation::find(tx, id).await? else { return Ok(Ok(())) };
+    if let Err(problem) = rules::replan(&old, id, now) {
+        return Ok(Err(problem));
+    }
+    let earlier = match &old.life.replanned_by {
+        Some(earlier) => operation::find(tx, earlier).await?,
+        None => None,
+    };
+    let standing = earlier.filter(|op| !rules::state_at(op, now).is_terminal() || op.possibly_applied());
+    Ok(match standing {
+        Some(op) => Err(Problem::new(
+            Code::InvalidState,
+            format!("`{id}` was planned anew as `{}`, which is {}; follow that one", op.id(), rules::words(op.state())),
+        )
+        .with("state", old.state())
+        .with("replanned_by", op.id())),
         None => Ok(()),
     })
 }
@@ -643,8 +671,9 @@ async fn create(
         let policy = Actor::policy(format!("{}@{}", op.life.approval.rule, op.life.approval.policy_version));
         steps.extend(rules::auto_grant(&op, policy, now));
     }
+    let met = conflict::met(tx, op.proposal.target.as_str()).await?;
     let conflict = refusal.map(|problem| {
-        let conflict = Conflict::of(ids::new::<ConflictId>(now), &op, &problem, true, now);
+        let conflict = Conflict { met, ..Conflict::of(ids::new::<ConflictId>(now), &op, &problem, true, now) };
         steps.push(rules::refuse_proposal(&op, conflict.id.clone(), &problem, now));
         conflict
     });
@@ -653,6 +682,11 @@ async fn create(
     if let Some(conflict) = conflict {
         store::conflict::insert(tx, &proposer.agent, &conflict).await?;
         return Ok(Err(conflict.problem()));
+    }
+    if let Some(old) = &op.proposal.links.replans
+        && let Some(old) = operation::find(tx, old).await?
+    {
+        conflict::replanned(desk, tx, &proposer.by, &proposer.agent_name, old, &op).await?;
     }
     if let Some(old) = superseded
         && let Some(old) = operation::find(tx, &old).await?

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Desk, error::Result, operation};
 use crate::{
     model::{
-        approval::{Duplicate, Review},
+        approval::{Duplicate, OldPlan, Review},
         document,
         id::OperationId,
         json,
@@ -42,6 +42,12 @@ pub async fn of(conn: &mut Conn, op: &Operation) -> store::Result<Review> {
         None => None,
     };
     let others = same.iter().filter(|other| other.id() != op.id());
+    let old_plan = match &p.links.replans {
+        Some(id) => operations::find(conn, id).await?,
+        None => None,
+    };
+    let replans =
+        old_plan.map(|old| OldPlan { changes: super::conflict::differences(&old, op), operation: old.id().clone() });
     let duplicates = others.map(|other| Duplicate { operation: other.id().clone(), state: relevant(other) });
     Ok(Review {
         operation: op.id().clone(),
@@ -58,6 +64,7 @@ pub async fn of(conn: &mut Conn, op: &Operation) -> store::Result<Review> {
         current,
         duplicates: duplicates.take(MAX_OTHERS).collect(),
         conflicts: op.life.conflict.iter().map(ToString::to_string).collect(),
+        replans,
         guarantee: guarantee(op),
     })
 }

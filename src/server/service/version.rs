@@ -1,6 +1,6 @@
 //! Versions of targets that live elsewhere: what the last outcome or an observer reported.
 
-use super::By;
+use super::{By, conflict};
 use crate::{
     model::{
         operation::{State, rules},
@@ -21,11 +21,14 @@ pub async fn observe(tx: &mut Tx, by: &By, target: &str, version: i64, author: &
 /// Ends what waits for an older version of `target` than the one it has now.
 pub async fn overtake(tx: &mut Tx, by: &By, target: &str, version: i64) -> store::Result<()> {
     let now = tx.now();
-    for op in operation::waiting_on_target(tx, target).await? {
+    let waiting = operation::waiting_on_target(tx, target).await?;
+    let met = conflict::met(tx, target).await?;
+    for op in waiting {
         let waits = matches!(rules::state_at(&op, now), State::Pending | State::Approved);
-        let planned_on_older = op.proposal.expected_version.is_some_and(|expected| expected < version);
-        if let (true, Some(step)) = (waits && planned_on_older, rules::stale(&op, now)) {
-            operation::apply(tx, &op, by.step(step)).await?;
+        let older = op.proposal.expected_version.filter(|expected| *expected < version);
+        if let (true, Some(expected), Some(step)) = (waits, older, rules::stale(&op, now)) {
+            let problem = rules::stale_version(target, expected, version);
+            conflict::end(tx, by, &op, step, &problem, met.clone()).await?;
         }
     }
     Ok(())

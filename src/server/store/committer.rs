@@ -20,6 +20,8 @@ use super::{Conn, Error, Result, Store, dialect, dialect::Pools, sql};
 use crate::{
     model::{
         audit::{Entry, Frontier, Hash, seal},
+        conflict::ConflictState,
+        id::ConflictId,
         operation::Receipt,
         time::Timestamp,
     },
@@ -153,17 +155,29 @@ impl Tx {
 
     /// Tells watchers; `seq` is the record that this goes with.
     pub async fn publish(&mut self, seq: u64, notice: Notice<'_>) -> Result<()> {
+        self.publish_with(seq, notice, None).await
+    }
+
+    /// The same of an operation whose conflict it is about as well: its id, and where it stands.
+    pub async fn publish_with(
+        &mut self,
+        seq: u64,
+        notice: Notice<'_>,
+        conflict: Option<(&ConflictId, ConflictState)>,
+    ) -> Result<()> {
         let now = self.now;
         self.conn
             .execute(
-                sql("INSERT INTO event (seq, topic, subject, agent, state, version, created_at) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $7)")
+                sql("INSERT INTO event (seq, topic, subject, agent, state, version, conflict, conflict_state, created_at) \
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)")
                 .bind(seq as i64)
                 .bind(notice.topic.as_str())
                 .bind(notice.subject)
                 .bind(notice.agent)
                 .bind(notice.state)
                 .bind(notice.version)
+                .bind(conflict.map(|(id, _)| id.as_str()))
+                .bind(conflict.map(|(_, state)| state.as_str()))
                 .bind(now),
             )
             .await?;

@@ -89,12 +89,15 @@ pub struct Event {
     pub agent: Option<String>,
     pub state: String,
     pub version: i64,
+    /// Id and state of the operation's conflict, where it is about that as well.
+    pub conflict: Option<(String, String)>,
 }
 
 /// Events after `seq`, in order.
 pub async fn events(conn: &mut Conn, after: i64, limit: i64) -> Result<Vec<Event>> {
     let query =
-        sql("SELECT seq, topic, subject, agent, state, version FROM event WHERE seq > $1 ORDER BY seq LIMIT $2");
+        sql("SELECT seq, topic, subject, agent, state, version, conflict, conflict_state FROM event WHERE seq > $1 \
+             ORDER BY seq LIMIT $2");
     let rows = conn.fetch_all(query.bind(after).bind(limit)).await?;
     rows.iter()
         .map(|row| {
@@ -105,6 +108,7 @@ pub async fn events(conn: &mut Conn, after: i64, limit: i64) -> Result<Vec<Event
                 agent: row.opt_text("agent")?,
                 state: row.text("state")?,
                 version: row.int("version")?,
+                conflict: row.opt_text("conflict")?.zip(row.opt_text("conflict_state")?),
             })
         })
         .collect()

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::model::{
     audit::Event,
+    conflict::ConflictState,
     fingerprint::Fingerprint,
     id::{AgentId, OperationId, RunId},
     operation::{
@@ -120,7 +121,11 @@ async fn write(tx: &mut Tx, op: &Operation, step: Step) -> Result<Operation> {
             state: next.life.state.as_str(),
             version: next.life.version,
         };
-        tx.publish(seq, notice).await?;
+        let is_about =
+            (&op.life.conflict, &op.life.conflict_resolution) != (&next.life.conflict, &next.life.conflict_resolution);
+        let state = ConflictState::of(next.life.conflict_resolution.as_ref());
+        let conflict = next.life.conflict.as_ref().filter(|_| is_about).map(|id| (id, state));
+        tx.publish_with(seq, notice, conflict).await?;
     }
     Ok(next)
 }

@@ -6,7 +6,6 @@ use super::rules::{self, Appears};
 use crate::{
     model::{
         audit::{Actor, Entry, Event},
-        conflict::Conflict,
         diff::{ArrayKeys, diff},
         document,
         fingerprint::{Account, Command},
@@ -20,11 +19,11 @@ use crate::{
     },
     server::{
         ids,
-        service::{By, Desk, evidence, operation::standing, version},
+        service::{By, Desk, conflict, evidence, operation::standing, version},
         store::{
             self, Conn, Tx,
             committer::{Notice, Topic},
-            conflict, operation, resource,
+            operation, resource,
             resource::{Field, Known, Written},
             run as runs,
         },
@@ -131,12 +130,12 @@ pub async fn carry_out(
             Ok(Ok(op))
         }
         (Ok(Done::Refused(step, problem)), _) => {
-            if let Some(id) = step.life.conflict.clone() {
-                let conflict = Conflict::of(id, &op, &problem, false, tx.now());
-                conflict::insert(tx, &op.proposal.agent, &conflict).await?;
+            if step.life.state != State::Conflicted {
+                operation::apply(tx, &op, by.step(step)).await?;
+                return Ok(Err(problem));
             }
-            let op = operation::apply(tx, &op, by.step(step)).await?;
-            Ok(if op.life.state == State::Conflicted { Ok(op) } else { Err(problem) })
+            let met = conflict::met(tx, op.proposal.target.as_str()).await?;
+            Ok(Ok(conflict::end(tx, by, &op, step, &problem, met).await?))
         }
         (Ok(Done::Step(_) | Done::Already), _) => Ok(Ok(op)),
         (Err(problem), _) => Ok(Err(problem)),

@@ -10,7 +10,7 @@ use axum::{
         sse::{Event as Message, KeepAlive, Sse},
     },
 };
-use futures::stream::Stream;
+use futures::stream::{Stream, StreamExt};
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -93,16 +93,25 @@ fn messages(
     let live = state.desk.signals.subscribe();
     let start = Source { state, reader, live, caught_up: since.is_none(), seen: since, backlog: Default::default() };
     futures::stream::unfold(start, |mut source| async move {
-        let message = match source.next().await {
-            Next::Event(event) => Message::default().id(event.seq.to_string()).event(&event.topic).data(
-                json!({"id": event.subject, "state": event.state, "version": event.version, "seq": event.seq})
-                    .to_string(),
-            ),
-            Next::Reset => Message::default().event("reset").data("{}"),
+        let messages = match source.next().await {
+            Next::Event(event) => said(&event),
+            Next::Reset => vec![Message::default().event("reset").data("{}")],
             Next::End => return None,
         };
-        Some((Ok(message), source))
+        Some((futures::stream::iter(messages.into_iter().map(Ok)), source))
     })
+    .flatten()
+}
+
+/// What a stream says about one event. Only the last message carries its id: whoever lost one of them gets all again.
+fn said(event: &Event) -> Vec<Message> {
+    let data = |id: &str, state: &str| {
+        json!({"id": id, "state": state, "version": event.version, "seq": event.seq}).to_string()
+    };
+    let conflict =
+        event.conflict.as_ref().map(|(id, state)| Message::default().event("conflict").data(data(id, state)));
+    let own = Message::default().id(event.seq.to_string()).event(&event.topic).data(data(&event.subject, &event.state));
+    conflict.into_iter().chain([own]).collect()
 }
 
 struct Source {

@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod catalogue;
+mod conflicts;
 mod events;
 mod me;
 mod operations;
@@ -31,6 +32,7 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
         .merge(agents::routes())
         .merge(audit::routes())
         .merge(catalogue::routes())
+        .merge(conflicts::routes())
         .merge(events::routes())
         .merge(me::routes())
         .merge(operations::routes())

@@ -30,6 +30,7 @@ use crate::{
         service::{
             Desk, cancel, claim,
             claim::Worker,
+            conflict,
             decide::{self, BulkItem, VoteRequest},
             error::{Error, Result},
             evidence, operation,
@@ -138,7 +139,7 @@ struct BulkReply {
     results: Vec<decide::BulkResult>,
 }
 
-fn document(desk: &Desk, principal: &Principal, op: &Operation) -> OperationDoc {
+pub(super) fn document(desk: &Desk, principal: &Principal, op: &Operation) -> OperationDoc {
     let own = principal.agent() == Some(&op.proposal.agent);
     let audience = if own { Audience::SameAgent } else { Audience::Others };
     OperationDoc::of(op, audience, &desk.config.public_url, desk.now())
@@ -173,8 +174,9 @@ async fn propose_one(
         if_none_match: etag::parse(lines(&headers, IF_NONE_MATCH))?,
     };
     let StrictJson(body) = body?;
-    let proposed = propose::propose(&desk, &propose::Proposer::run(&run), headers, body).await?;
+    let proposed = propose::propose(&desk, &propose::Proposer::run(&run), headers, body).await;
     let principal = Principal::Run(run);
+    let proposed = conflict::told(&desk, &principal, None, proposed).await?;
     Ok(match proposed {
         Proposed::Created(op) => {
             let document = document(&desk, &principal, &op);
@@ -366,6 +368,11 @@ fn principal_of(worker: Worker) -> Principal {
     }
 }
 
+/// What a refused worker may know about the conflict that it met.
+async fn told(desk: &Desk, worker: &Worker, id: &OperationId, result: Result<Operation>) -> Result<Operation> {
+    conflict::told(desk, &principal_of(worker.clone()), Some(id), result).await
+}
+
 fn reply(desk: &Desk, worker: Worker, op: &Operation) -> Response {
     with_etag(op, json!({"operation": document(desk, &principal_of(worker), op)}))
 }
@@ -384,7 +391,7 @@ async fn claim_one(
     Path(id): Path<OperationId>,
     StrictJson(body): StrictJson<claim::ClaimRequest>,
 ) -> Result<Response> {
-    let op = claim::claim(&desk, &worker, &id, body).await?;
+    let op = told(&desk, &worker, &id, claim::claim(&desk, &worker, &id, body).await).await?;
     let claim = claim::document(&op);
     let operation = document(&desk, &principal_of(worker), &op);
     Ok(with_etag(&op, json!({"claim": claim, "operation": operation})))
@@ -404,7 +411,7 @@ async fn sent(
     Path(id): Path<OperationId>,
     StrictJson(body): StrictJson<claim::SentRequest>,
 ) -> Result<Response> {
-    let op = claim::sent(&desk, &worker, &id, body).await?;
+    let op = told(&desk, &worker, &id, claim::sent(&desk, &worker, &id, body).await).await?;
     Ok(reply(&desk, worker, &op))
 }
 
@@ -422,7 +429,7 @@ async fn accepted(
     Path(id): Path<OperationId>,
     StrictJson(body): StrictJson<claim::AcceptedRequest>,
 ) -> Result<Response> {
-    let op = claim::accepted(&desk, &worker, &id, body).await?;
+    let op = told(&desk, &worker, &id, claim::accepted(&desk, &worker, &id, body).await).await?;
     Ok(reply(&desk, worker, &op))
 }
 
@@ -440,7 +447,7 @@ async fn heartbeat(
     Path(id): Path<OperationId>,
     StrictJson(body): StrictJson<claim::HeartbeatRequest>,
 ) -> Result<Response> {
-    let op = claim::heartbeat(&desk, &worker, &id, body).await?;
+    let op = told(&desk, &worker, &id, claim::heartbeat(&desk, &worker, &id, body).await).await?;
     Ok(reply(&desk, worker, &op))
 }
 
@@ -458,7 +465,7 @@ async fn outcome(
     Path(id): Path<OperationId>,
     StrictJson(body): StrictJson<claim::OutcomeRequest>,
 ) -> Result<Response> {
-    let op = claim::outcome(&desk, &worker, &id, body).await?;
+    let op = told(&desk, &worker, &id, claim::outcome(&desk, &worker, &id, body).await).await?;
     Ok(reply(&desk, worker, &op))
 }
 

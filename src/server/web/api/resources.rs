@@ -26,7 +26,7 @@ use crate::{
     },
     server::{
         service::{
-            Desk,
+            Desk, conflict,
             error::{Error, Result},
             propose::{self, Headers, Proposed},
             resource::{self, Change, HistoryQuery, ListQuery, Observation, ResourceDoc, ResourceLine, VersionDoc},
@@ -253,7 +253,8 @@ async fn write(
     change: Change,
 ) -> Result<Response> {
     let Preconditions { headers, expected_version } = preconditions;
-    let proposed = resource::write(desk, principal, headers, target, change, expected_version).await?;
+    let proposed = resource::write(desk, principal, headers, target, change, expected_version).await;
+    let proposed = conflict::told(desk, principal, None, proposed).await?;
     let (disposition, op) = match proposed {
         Proposed::Created(op) => ("created", op),
         Proposed::InProgress(op) => ("in_progress", op),

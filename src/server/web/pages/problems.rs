@@ -256,9 +256,12 @@ fn explain(code: Code) -> Explained {
             Told,
         ),
         Code::StaleVersion => (
-            "The resource has changed since it was read. Nothing was written. The reply lists what changed since, field \
-             by field, and by whom.",
-            "Read again, plan again, and propose the new write with the new version.",
+            "The resource has changed since it was read. Nothing was written. `changed_fields` lists what changed since, \
+             field by field, and by whom; `changed_fields_complete` is false where not all of it is known. `conflict_id` \
+             names the conflict, on which people decide.",
+            "Read again, plan again, and propose the new write with the new version, naming the old operation in \
+             `replans`. With `already_satisfied` nothing is left to write: accept the conflict. Where `resolver` is \
+             `human`, wait for the decision on the operation's `conflict`.",
             Safe,
         ),
         Code::StaleView => (
