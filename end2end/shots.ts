@@ -1,7 +1,7 @@
 /** Pictures of the main pages over one populated desk, wide and phone, light and dark: `make shots`. */
 import { join } from "node:path";
 import { test } from "./fixtures.ts";
-import { payment, release, ticket, transition } from "./proposals.ts";
+import { fresh, payment, release, ticket, transition } from "./proposals.ts";
 
 const OUT = join(import.meta.dirname, "../target/shots");
 const WIDTHS = [1440, 390];
@@ -29,25 +29,37 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
   await asha.decide(unknown.id, "approve");
   await run.carryOut(unknown, { status: "unknown" });
 
+  const environment = fresh("prod");
+  const live = await run.propose(release({ environment }));
+  await asha.decide(live.id, "approve");
+  await run.carryOut(live, { status: "succeeded", provider_reference: "deploy-1", resulting_version: 42 });
+  const stale = await run.tryPropose(release({ environment }));
+  const { operation: conflicted } = (await stale.json()) as { operation: { id: string } };
+  const picks = [await run.propose(ticket()), await run.propose(transition())].map(({ id }) => `pick=${id}`).join("&");
+
   const pages: [name: string, path: string, who: typeof asha | null][] = [
     ["signin", "/sign-in", null],
     ["queue", "/", asha],
+    ...["approved", "conflicts", "unknown", "expiring", "done"].map((lane): [string, string, typeof asha] => [`lane-${lane}`, `/?lane=${lane}`, asha]),
+    ["decide", `/decide?${picks}`, asha],
     ["pending", `/operations/${pending.id}`, asha],
     ["hidden", `/operations/${hidden.id}`, asha],
     ["approved", `/operations/${approved.id}`, asha],
     ["rejected", `/operations/${rejected.id}`, asha],
     ["succeeded", `/operations/${succeeded.id}`, asha],
+    ["conflicted", `/operations/${conflicted.id}`, asha],
     ["unknown", `/operations/${unknown.id}`, asha],
     ["unknown-list", "/unknown", asha],
-    ["conflicts", "/conflicts", asha],
     ["runs", "/runs", asha],
     ["run", `/runs/${run.id}`, asha],
-    ["on-call", "/on-call", asha],
-    ["audit", "/audit", admin],
-    ["policies", "/settings/policies", admin],
-    ["people", "/settings/people", admin],
+    ["problems", "/problems", asha],
     ["problem", "/problems/already_decided", asha],
     ["not-found", "/operations/op_00000000000000000000000000", asha],
+    ["audit", "/audit", admin],
+    ["audit-operation", `/audit?operation=${succeeded.id}`, admin],
+    ...["policies", "policies/edit", "kinds", "kinds/deployment.release", "kinds/new", "people", "agents", "executors", "pause", "sessions", "keyboard"].map(
+      (page): [string, string, typeof asha] => [`settings-${page.replace("/", "-")}`, `/settings/${page}`, admin],
+    ),
   ];
 
   for (const who of [null, asha, admin]) {
