@@ -5,7 +5,7 @@ use counterfoil::server::worker;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{App, Person, Program, fresh_key, id_of, on_both_databases, release, succeeded, ticket};
+use crate::support::{App, Call, Person, Program, fresh_key, id_of, on_both_databases, release, succeeded, ticket};
 
 const HOUR_S: i64 = 3600;
 
@@ -667,7 +667,24 @@ on_both_databases! {
             path = next.split_once('>').unwrap().0.to_owned();
         }
         assert_eq!(seen, ids);
-        asha.get("operations?colour=red").await.refused(400, "bad_request");
+
+        let clerk = app.agent("clerk", "omar").await;
+        let own = clerk.run(json!({})).await;
+        let theirs = own.ticket("Another agent's").await;
+        let grave = own.release("staging", 1).await.ok(201).operation().clone();
+        let list = async |reader: Call| -> Vec<Value> {
+            let page = reader.await.ok(200);
+            page.body["operations"].as_array().unwrap().iter().map(|op| op["id"].clone()).collect()
+        };
+        let of_clerk = format!("operations?agent={}", clerk.id);
+        assert_eq!(list(asha.get(&of_clerk)).await, [grave["id"].clone(), theirs["id"].clone()]);
+        assert_eq!(list(asha.get(&format!("{of_clerk}&risk=low"))).await, [theirs["id"].clone()]);
+        assert_eq!(list(asha.get("operations?risk=high")).await, [grave["id"].clone()]);
+        assert_eq!(list(own.get(&of_clerk)).await.len(), 2);
+        assert!(list(run.get(&of_clerk)).await.is_empty(), "programs see their own");
+        for bad in ["colour=red", "risk=none", "agent=clerk"] {
+            asha.get(&format!("operations?{bad}")).await.refused(400, "bad_request");
+        }
         asha.get("operations?state=lost").await.refused(400, "bad_request");
     }
 }

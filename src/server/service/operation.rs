@@ -12,7 +12,7 @@ use crate::{
         approval::{Voter, shortfall},
         audit::{Entry, Event},
         id::{AgentId, OperationId, PersonId, RunId},
-        kind::KindName,
+        kind::{KindName, Risk},
         operation::{Operation, State, rules, rules::Standing},
         policy::MatchFacts,
         problem::{Code, Problem},
@@ -122,6 +122,10 @@ pub struct ListQuery {
     pub kind: Option<String>,
     pub target: Option<String>,
     #[param(value_type = Option<String>)]
+    pub risk: Option<Risk>,
+    #[param(value_type = Option<String>)]
+    pub agent: Option<AgentId>,
+    #[param(value_type = Option<String>)]
     pub run: Option<RunId>,
     /// Part of a target, kind, number, id or agent's name.
     pub q: Option<String>,
@@ -147,13 +151,17 @@ pub async fn list(desk: &Desk, principal: &Principal, query: ListQuery) -> Resul
         Principal::Executor(_) => None,
         own => own.agent().cloned(),
     };
+    if agent.is_some() && query.agent.is_some() && agent != query.agent {
+        return Ok(Page { operations: Vec::new(), next_cursor: None });
+    }
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let mut filter = Filter {
         states: query.state.map(stored_states).unwrap_or_default(),
         kind: query.kind,
         target: query.target,
-        agent,
+        agent: agent.or(query.agent),
         run: query.run,
+        risk: query.risk.map(|risk| risk.as_str().to_owned()),
         q: query.q.filter(|q| !q.trim().is_empty()),
         before: query.cursor,
         limit: limit + 1,
