@@ -11,6 +11,7 @@ pub mod fingerprint;
 pub mod id;
 pub mod json;
 pub mod kind;
+pub mod lease;
 pub mod money;
 pub mod operation;
 pub mod policy;

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     service::{By, Desk, audit, cancel, error::Result, operation::load},
-    store::{operation, run},
+    store::{lease, operation, run},
 };
 use crate::model::time::Timestamp;
 
@@ -74,15 +74,17 @@ pub async fn sweep(desk: &Desk) -> Result<usize> {
     Ok(found)
 }
 
-/// Forgets events too old to resume from, and keys past their retention; how many there were.
+/// Forgets events too old to resume from, and keys and ended leases past their retention; how many there were.
 pub async fn tidy(desk: &Desk) -> Result<usize> {
     let retention_ms = desk.config.key_retention_s.saturating_mul(1000);
     desk.commit(move |tx| {
         Box::pin(async move {
             let now = tx.now().as_millis();
             let events = crate::server::store::log::forget_events(tx, Timestamp(now - KEEP_EVENTS_MS)).await?;
-            let keys = operation::expire_keys(tx, Timestamp(now.saturating_sub(retention_ms))).await?;
-            Ok(Ok((events + keys) as usize))
+            let past_retention = Timestamp(now.saturating_sub(retention_ms));
+            let keys = operation::expire_keys(tx, past_retention).await?;
+            let leases = lease::forget(tx, past_retention).await?;
+            Ok(Ok((events + keys + leases) as usize))
         })
     })
     .await

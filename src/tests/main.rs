@@ -11,6 +11,7 @@ mod decide;
 mod demo;
 mod desk;
 mod events;
+mod leases;
 mod lifecycle;
 mod load;
 mod openapi;

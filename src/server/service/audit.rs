@@ -23,7 +23,7 @@ use crate::{
         config::Config,
         ids,
         store::{
-            self,
+            self, lease,
             log::{self, Line, Signed},
             setting,
         },
@@ -178,14 +178,21 @@ pub async fn check(desk: &Desk) -> Result<Verdict> {
 }
 
 /// Puts on record that this database was restored from a backup of `size` records: whoever holds a longer checkpoint
-/// learns why the log no longer reaches it.
+/// learns why the log no longer reaches it. What followed the backup may have handed out leases: none is live any more,
+/// and no fencing token comes back.
 ///
 /// # Errors
 /// The database is not to be had.
 pub async fn record_restored(desk: &Desk, admin: &Administrator, size: u64) -> Result<()> {
     let reason = Some(format!("from a backup of {size} records"));
     let entry = Entry { reason, ..admin.by().entry(Event::AdminRestored) };
-    desk.commit(move |tx| Box::pin(async move { tx.audit(&entry).await.map(|_| Ok(())) })).await
+    desk.commit(move |tx| {
+        Box::pin(async move {
+            lease::forget_after_restore(tx).await?;
+            tx.audit(&entry).await.map(|_| Ok(()))
+        })
+    })
+    .await
 }
 
 async fn export_under(desk: &Desk, key: &SigningKey) -> Result<impl Stream<Item = Result<String>> + Send + use<>> {

@@ -13,6 +13,7 @@ pub mod desk;
 pub mod error;
 pub mod evidence;
 pub mod kinds;
+pub mod lease;
 pub mod operation;
 pub mod propose;
 pub mod resource;

@@ -8,6 +8,7 @@ use super::{
     agents::{Issued, Label},
     cancel,
     error::Result,
+    lease,
 };
 use crate::{
     model::{
@@ -170,6 +171,7 @@ pub async fn stop(desk: &Desk, principal: &Principal, id: &RunId, reason: String
             let seq = tx.audit(&entry).await?;
             tx.publish(seq, notice(&run, RunStatus::Stopped)).await?;
             cancel::all_unsent_of_run(tx, &by, &id, "the run was stopped").await?;
+            lease::release_all_of_run(tx, &by, &id, "the run was stopped").await?;
             Ok(Ok(run))
         })
     })

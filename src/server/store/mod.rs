@@ -10,6 +10,7 @@ pub mod conflict;
 mod dialect;
 pub mod evidence;
 pub mod executor;
+pub mod lease;
 pub mod log;
 pub mod operation;
 pub mod person;

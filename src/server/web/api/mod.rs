@@ -5,6 +5,7 @@ mod audit;
 mod catalogue;
 mod conflicts;
 mod events;
+mod leases;
 mod me;
 mod operations;
 mod people;
@@ -34,6 +35,7 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
         .merge(catalogue::routes())
         .merge(conflicts::routes())
         .merge(events::routes())
+        .merge(leases::routes())
         .merge(me::routes())
         .merge(operations::routes())
         .merge(people::routes())

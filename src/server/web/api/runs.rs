@@ -92,7 +92,7 @@ struct Stop {
 #[derive(Deserialize, ToSchema)]
 #[serde(try_from = "String")]
 #[schema(min_length = 1, max_length = 1000)]
-struct Reason(String);
+pub(super) struct Reason(pub(super) String);
 
 impl TryFrom<String> for Reason {
     type Error = &'static str;
