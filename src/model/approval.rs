@@ -11,9 +11,10 @@ use super::{
     id::{OperationId, PersonId},
     json::canonical,
     kind::Risk,
-    operation::{Decision, Operation},
+    operation::{Decision, HoldOverride, Operation},
     policy::Effective,
     problem::{Code, Problem},
+    run_approval::GrantedUnder,
 };
 
 /// What a person may do; each person has one.
@@ -98,13 +99,14 @@ pub fn may_vote(op: &Operation, voter: &Voter, decision: Decision, owner_now: &P
     }
 }
 
-/// What the rule in force finds missing in the approval of `op`: the approvers who could not give it now, having lost
+/// What the rule in force finds missing in the approval of `op`, which `ahead` gave as well, ahead of time: the approvers who could not give it now, having lost
 /// role or group or become the agent's owner, and the rule itself where the other approvals do not satisfy it.
 pub fn shortfall(
     op: &Operation,
     in_force: Effective,
     voters: &[Voter],
     owner_now: &PersonId,
+    ahead: Option<&PersonId>,
 ) -> (Vec<PersonId>, Option<Effective>) {
     let is_self = |id: &PersonId| *id == op.proposal.owner || id == owner_now;
     let able = |id: &PersonId| {
@@ -113,7 +115,7 @@ pub fn shortfall(
     };
     let approvers = || op.standing_approvals().map(|vote| &vote.by);
     let lost = approvers().filter(|id| able(id).is_none()).cloned().collect();
-    let is_satisfied = in_force.satisfied(approvers().filter_map(able));
+    let is_satisfied = in_force.satisfied(approvers().chain(ahead).filter_map(able));
     (lost, (!is_satisfied).then_some(in_force))
 }
 
@@ -147,6 +149,12 @@ pub struct Review {
     /// The plan that this one takes the place of, and in what it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replans: Option<OldPlan>,
+    /// What a person approved of the run ahead of time, where that granted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_approval: Option<GrantedUnder>,
+    /// An operator lets it pass whatever holds its target.
+    #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
+    pub hold_override: Option<HoldOverride>,
     /// What the provider promises about a lost answer, in a sentence.
     pub guarantee: String,
 }

@@ -8,8 +8,13 @@ use super::{
     conflict::{Action, ConflictResolution, ConflictState},
     fingerprint::{Command, Links},
     kind::Risk,
-    operation::{AttemptResult, Claim, Claimant, Decision, Operation, Outcome, ReasonCode, ReviewCase, State, rules},
+    lease::LeaseRef,
+    operation::{
+        AttemptResult, Claim, Claimant, Decision, HoldOverride, Operation, Outcome, ReasonCode, ReviewCase, State,
+        rules,
+    },
     problem::{Retry, RetryMode},
+    run_approval::GrantedUnder,
     time::Timestamp,
 };
 
@@ -55,6 +60,9 @@ pub struct OperationDoc {
     pub review_case: Option<ReviewCaseDoc>,
     pub may_have_applied: bool,
     pub disputed: bool,
+    /// An operator lets it pass whatever holds its target.
+    #[serde(rename = "override")]
+    pub hold_override: Option<HoldOverride>,
     #[schema(value_type = Object)]
     pub retry: Retry,
     pub safe_new_key: bool,
@@ -111,6 +119,8 @@ pub struct ApprovalDoc {
     pub groups: Vec<String>,
     pub rule: String,
     pub policy_version: i64,
+    /// What a person approved of the run ahead of time, where that granted it.
+    pub run_approval: Option<GrantedUnder>,
     pub expires_at: Timestamp,
     pub approved_by: Vec<String>,
     pub votes: Vec<VoteDoc>,
@@ -146,6 +156,8 @@ pub struct ClaimSummary {
     pub deadline_at: Timestamp,
     pub sent_at: Option<Timestamp>,
     pub provider_reference: Option<String>,
+    /// What the claimant presented last.
+    pub lease: Option<LeaseRef>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -187,6 +199,8 @@ pub struct ClaimDoc {
     #[schema(value_type = Object)]
     pub params: Value,
     pub expected_version: Option<i64>,
+    /// What was presented, where the kind is carried out under a lease: send its token to the destination.
+    pub lease: Option<LeaseRef>,
     pub approval: ApprovalDoc,
 }
 
@@ -239,6 +253,7 @@ impl OperationDoc {
             review_case: life.review_case.as_ref().map(|case| ReviewCaseDoc::of(case, now)),
             may_have_applied: life.may_have_applied,
             disputed: life.disputed,
+            hold_override: life.hold_override.clone(),
             retry: retry(op),
             safe_new_key: op.safe_new_key(),
             created_at: p.created_at,
@@ -289,10 +304,12 @@ impl ApprovalDoc {
             groups: a.groups.clone(),
             rule: a.rule.clone(),
             policy_version: a.policy_version,
+            run_approval: a.run_approval.clone(),
             expires_at: a.expires_at,
-            approved_by: match a.auto && a.granted_at.is_some() {
-                true => vec![format!("policy:{}", a.rule)],
-                false => approving.map(|vote| vote.by.to_string()).collect(),
+            approved_by: match &a.run_approval {
+                Some(under) if a.granted_at.is_some() => vec![under.by.to_string()],
+                _ if a.auto && a.granted_at.is_some() => vec![format!("policy:{}", a.rule)],
+                _ => approving.map(|vote| vote.by.to_string()).collect(),
             },
             votes: op
                 .life
@@ -336,6 +353,7 @@ impl ClaimSummary {
             deadline_at: claim.deadline_at,
             sent_at: claim.sent_at,
             provider_reference: claim.provider_reference.clone(),
+            lease: claim.lease.clone(),
         }
     }
 }
@@ -383,6 +401,7 @@ impl ClaimDoc {
             target: op.proposal.target.to_string(),
             params: params(op),
             expected_version: op.proposal.expected_version,
+            lease: claim.lease.clone(),
             approval: ApprovalDoc::of(op),
         })
     }

@@ -328,22 +328,23 @@ pub fn check_fence(resource: &Target, token: FencingToken, highest: i64, pointer
     Ok(())
 }
 
+/// The refusal of a claimant that presents no lease where the kind asks for one.
+pub fn missing(resource: &Target) -> Problem {
+    let detail = format!("This kind is carried out under a lease of `{resource}`: acquire one, and send it as `lease`");
+    Problem::new(Code::PreconditionRequired, detail).with("resource", resource)
+}
+
 /// Whether what a claimant presents holds `resource`. `found` is the lease of that id, if it is the claimant's to use.
 ///
 /// # Errors
-/// `precondition_required` · `stale_fence` · `lease_lost`.
+/// `stale_fence` · `lease_lost`.
 pub fn check_presented(
     resource: &Target,
-    presented: Option<&LeaseRef>,
+    presented: &LeaseRef,
     found: Option<&Lease>,
     highest: i64,
     now: Timestamp,
 ) -> Result<(), Problem> {
-    let Some(presented) = presented else {
-        let detail =
-            format!("This kind is carried out under a lease of `{resource}`: acquire one, and send it as `lease`");
-        return Err(Problem::new(Code::PreconditionRequired, detail).with("resource", resource));
-    };
     check_fence(resource, presented.fencing_token, highest, "/lease/fencing_token")?;
     match found {
         Some(lease) if lease.resource == *resource && lease.fencing_token == presented.fencing_token => {
@@ -435,15 +436,14 @@ mod tests {
     fn what_is_presented_has_to_be_the_newest_lease_and_live() {
         let lease = lease(30);
         let presented = LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token };
-        let check = |presented, found, highest, now| {
-            check_presented(&lease.resource, presented, found, highest, now).map_err(|problem| problem.code)
+        let check = |found, highest, now| {
+            check_presented(&lease.resource, &presented, found, highest, now).map_err(|problem| problem.code)
         };
-        assert_eq!(check(Some(&presented), Some(&lease), 7, at(29)), Ok(()));
-        assert_eq!(check(None, None, 7, at(29)), Err(Code::PreconditionRequired));
-        assert_eq!(check(Some(&presented), Some(&lease), 8, at(29)), Err(Code::StaleFence));
-        assert_eq!(check(Some(&presented), Some(&lease), 6, at(29)), Err(Code::ValidationFailed));
-        assert_eq!(check(Some(&presented), Some(&lease), 7, at(30)), Err(Code::LeaseLost));
-        assert_eq!(check(Some(&presented), None, 7, at(29)), Err(Code::LeaseLost));
+        assert_eq!(check(Some(&lease), 7, at(29)), Ok(()));
+        assert_eq!(check(Some(&lease), 8, at(29)), Err(Code::StaleFence));
+        assert_eq!(check(Some(&lease), 6, at(29)), Err(Code::ValidationFailed));
+        assert_eq!(check(Some(&lease), 7, at(30)), Err(Code::LeaseLost));
+        assert_eq!(check(None, 7, at(29)), Err(Code::LeaseLost));
     }
 
     proptest! {

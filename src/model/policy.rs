@@ -230,6 +230,21 @@ impl Policy {
         }
     }
 
+    /// The rules of which one holds for a write of this kind and agent, whatever its target and risk.
+    pub fn possible(&self, kind: &str, agent: [&str; 2], defaults: &Defaults) -> Vec<Effective> {
+        let concerns =
+            |rule: &&Rule| matches_any(&rule.matches.kind, &[kind]) && matches_any(&rule.matches.agent, &agent);
+        let mut possible = Vec::new();
+        for rule in self.rules.iter().filter(concerns) {
+            possible.push(self.fill(&rule.name, rule.require.clone(), Risk::Low, defaults));
+            if rule.matches.target.is_empty() && rule.matches.risk.is_empty() {
+                return possible;
+            }
+        }
+        possible.push(self.default_rule(defaults));
+        possible
+    }
+
     /// What holds where no rule matches.
     pub fn default_rule(&self, defaults: &Defaults) -> Effective {
         self.fill("default", Require::default(), Risk::Low, defaults)
@@ -254,14 +269,16 @@ impl Policy {
     }
 }
 
+/// Whether one of the globs matches one of the texts; no globs match everything.
+fn matches_any(globs: &[String], texts: &[&str]) -> bool {
+    globs.is_empty() || globs.iter().any(|glob| texts.iter().any(|text| glob_matches(glob, text)))
+}
+
 impl Match {
     fn holds(&self, facts: &MatchFacts) -> bool {
-        let any = |globs: &[String], texts: &[&str]| {
-            globs.is_empty() || globs.iter().any(|glob| texts.iter().any(|text| glob_matches(glob, text)))
-        };
-        any(&self.kind, &[facts.kind])
-            && any(&self.target, &[facts.target.as_str()])
-            && any(&self.agent, &[facts.agent_name, facts.agent_id])
+        matches_any(&self.kind, &[facts.kind])
+            && matches_any(&self.target, &[facts.target.as_str()])
+            && matches_any(&self.agent, &[facts.agent_name, facts.agent_id])
             && (self.risk.is_empty() || self.risk.contains(&facts.risk))
     }
 }

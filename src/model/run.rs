@@ -82,6 +82,22 @@ impl Scope {
     }
 }
 
+impl Scope {
+    /// The targets of both: one of the two, or none.
+    pub fn intersection<'s>(&'s self, other: &'s Scope) -> Option<&'s Scope> {
+        match (self.covers(other), other.covers(self)) {
+            (true, _) => Some(other),
+            (_, true) => Some(self),
+            _ => None,
+        }
+    }
+
+    /// Sorts a prefix right before everything within it.
+    pub fn order(&self) -> impl Ord + '_ {
+        (self.prefix().unwrap_or(&self.0), self.prefix().is_none())
+    }
+}
+
 impl FromStr for Scope {
     type Err = InvalidTarget;
 
@@ -168,10 +184,46 @@ impl WriteGrant {
     }
 }
 
+impl WriteGrant {
+    /// From when until when it holds, in a run that ends at `run_ends_at`.
+    pub fn window(&self, run_ends_at: Timestamp) -> (Timestamp, Timestamp) {
+        let ends = self.expires_at.map_or(run_ends_at, |at| at.min(run_ends_at));
+        (self.not_before.unwrap_or(Timestamp(i64::MIN)), ends)
+    }
+}
+
 /// Whether a run with this write set may write `target`. Without a set it may propose anything; nothing of that is
 /// granted without a person.
 pub fn permits(set: Option<&[WriteGrant]>, target: &str, verb: Verb, now: Timestamp) -> bool {
     set.is_none_or(|set| set.iter().any(|grant| grant.permits(target, verb, now)))
+}
+
+/// Seconds that a run lives which asks for `asked`.
+///
+/// # Errors
+/// `validation_failed`.
+pub fn life_s(asked: Option<i64>) -> Result<i64, Problem> {
+    match asked.unwrap_or(DEFAULT_LIFE_S) {
+        life_s @ 1..=MAX_LIFE_S => Ok(life_s),
+        _ => {
+            let detail = format!("is not a number of seconds from 1 to {MAX_LIFE_S}");
+            Err(Problem::at(Code::ValidationFailed, "/expires_in_s", detail))
+        }
+    }
+}
+
+/// Whether the lists of what a run reads and relies on are short enough.
+///
+/// # Errors
+/// `validation_failed`.
+pub fn check_lists(reads: &[Scope], defaults: &[Scope]) -> Result<(), Problem> {
+    for (pointer, list) in [("/reads", reads), ("/defaults", defaults)] {
+        if list.len() > MAX_ENTRIES {
+            let detail = format!("has more than {MAX_ENTRIES} entries");
+            return Err(Problem::at(Code::ValidationFailed, pointer, detail));
+        }
+    }
+    Ok(())
 }
 
 /// Turns a requested write set into a granted one, within the agent's ceiling; no ceiling allows any set.

@@ -1,7 +1,6 @@
 //! Leases: one holder at a time, tokens that only rise, and writers that come back too late.
 
 use axum::http::Method;
-use futures::future::join_all;
 use serde_json::{Value, json};
 
 use crate::support::{App, Program, Reply, id_of, on_both_databases};
@@ -18,16 +17,8 @@ impl Program {
         self.acquire(resource, 30).await.ok(201).body["lease"].clone()
     }
 
-    async fn renew(&self, lease: &Value, progress: &str) -> Reply {
-        self.post(&format!("leases/{}/renew", id_of(lease)), json!({"ttl_s": 30, "progress": progress})).await
-    }
-
     async fn release_lease(&self, lease: &Value) -> Reply {
         self.call(Method::DELETE, &format!("leases/{}", id_of(lease))).await
-    }
-
-    fn check_fence(&self, resource: &str, token: Value) -> crate::support::Call {
-        self.post("fences/check", json!({"resource": resource, "fencing_token": token}))
     }
 }
 

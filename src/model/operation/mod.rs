@@ -10,14 +10,17 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{
     audit::{Actor, Hash},
     conflict::ConflictResolution,
     fingerprint::{Fingerprint, Links},
     id::{AgentId, ApprovalId, CaseId, ClaimId, ConflictId, EvidenceId, ExecutorId, OperationId, PersonId, RunId},
-    kind::{Phrase, Risk, Verb},
+    kind::{LeaseRule, Phrase, Risk, Verb},
+    lease::LeaseRef,
     policy::Effective,
+    run_approval::GrantedUnder,
     target::Target,
     time::Timestamp,
 };
@@ -67,6 +70,9 @@ pub struct Proposal {
     pub locks_release: bool,
     /// Counterfoil itself carries it out when it is approved.
     pub managed: bool,
+    /// Whether claim and `sent` present a lease on the target.
+    #[serde(default)]
+    pub lease: LeaseRule,
     pub verb: Verb,
     pub provider: Option<String>,
     /// Seconds for which an accepted effect may still be under way; past it the outcome is unknown.
@@ -100,6 +106,9 @@ pub struct Life {
     /// Set by the first `sent`, for good.
     pub may_have_applied: bool,
     pub disputed: bool,
+    /// An operator lets it pass a doubtful outcome and a release lock on its target.
+    #[serde(default)]
+    pub hold_override: Option<HoldOverride>,
     /// Why it ended, for the endings that need no outcome: rejected, cancelled, superseded, expired.
     pub ending: Option<Ending>,
 }
@@ -127,6 +136,9 @@ pub struct Approval {
     pub review_due_s: i64,
     /// The rule grants by itself.
     pub auto: bool,
+    /// What a person approved of the run ahead of time grants it.
+    #[serde(default)]
+    pub run_approval: Option<GrantedUnder>,
     pub granted_at: Option<Timestamp>,
     pub retry_until: Option<Timestamp>,
     pub spent_at: Option<Timestamp>,
@@ -242,6 +254,9 @@ pub struct Claim {
     pub sent_at: Option<Timestamp>,
     pub accepted_at: Option<Timestamp>,
     pub provider_reference: Option<String>,
+    /// What the claimant presented last, and found in order.
+    #[serde(default)]
+    pub lease: Option<LeaseRef>,
 }
 
 /// How one claim ended.
@@ -363,6 +378,17 @@ pub struct Resolution {
     pub at: Timestamp,
 }
 
+/// Why one operation may run while the outcome of another, or a deployment under way, holds its target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HoldOverride {
+    #[schema(value_type = String)]
+    pub by: PersonId,
+    /// The name the person had then.
+    pub by_name: String,
+    pub reason: String,
+    pub at: Timestamp,
+}
+
 /// Who ended it and in which words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ending {
@@ -391,6 +417,7 @@ impl Approval {
             review_owner: rule.review_owner,
             review_due_s: rule.review_due.as_seconds(),
             auto: rule.auto,
+            run_approval: None,
             granted_at: None,
             retry_until: None,
             spent_at: None,
@@ -426,6 +453,7 @@ impl Life {
             review_case: None,
             may_have_applied: false,
             disputed: false,
+            hold_override: None,
             ending: None,
         }
     }

@@ -89,6 +89,11 @@ impl Step {
         }
     }
 
+    /// The last event happened under `lease`.
+    fn held(self, lease: Option<&LeaseRef>) -> Self {
+        self.last(|event| event.reason = lease.map(ToString::to_string))
+    }
+
     fn last(mut self, change: impl FnOnce(&mut Entry)) -> Self {
         if let Some(last) = self.events.last_mut() {
             change(last);
@@ -305,10 +310,18 @@ fn decided(op: &Operation) -> Problem {
         // The vote that decides is the last one.
         (_, Some(vote)) => already_decided(vote),
         (_, None) => {
-            let Approval { rule, policy_version, granted_at, .. } = &op.life.approval;
-            Problem::new(Code::AlreadyDecided, format!("The rule `{rule}` approved this without a vote"))
+            let Approval { rule, policy_version, granted_at, run_approval, .. } = &op.life.approval;
+            let (detail, by) = match run_approval {
+                Some(under) => {
+                    let detail =
+                        format!("{} approved this ahead of time, in run approval `{}`", under.by_name, under.id);
+                    (detail, under.by.to_string())
+                }
+                None => (format!("The rule `{rule}` approved this without a vote"), format!("{rule}@{policy_version}")),
+            };
+            Problem::new(Code::AlreadyDecided, detail)
                 .with("decision", Decision::Approve)
-                .with("by", format!("{rule}@{policy_version}"))
+                .with("by", by)
                 .with("at", granted_at)
         }
     }
@@ -409,15 +422,19 @@ fn reject(op: &Operation, ballot: &Ballot, eligible: &[PersonId], now: Timestamp
         }))
 }
 
-/// Row 2: the rule grants by itself, in the step after the proposal and under its version. `None` for what waits for a
-/// person whatever the rule says: high and critical risk, and the duplicate of an open operation.
+/// Row 2: the rule grants by itself, or a run approval does, in the step after the proposal and under its version. `None`
+/// for what waits for a person whatever they say: high and critical risk, and the duplicate of an open operation.
 pub fn auto_grant(op: &Operation, actor: Actor, now: Timestamp) -> Option<Step> {
     let proposal = &op.proposal;
-    let waits = !op.life.approval.auto || proposal.risk.needs_care() || proposal.duplicate_of.is_some();
+    let under = op.life.approval.run_approval.as_ref();
+    let is_granted = op.life.approval.auto || under.is_some();
+    let waits = !is_granted || proposal.risk.needs_care() || proposal.duplicate_of.is_some();
     if waits || op.life.state != State::Pending {
         return None;
     }
-    let mut step = grant(op, Step::of(op, now), Event::ApprovalAutoGranted, actor, now);
+    let step = grant(op, Step::of(op, now), Event::ApprovalAutoGranted, actor, now);
+    let mut step =
+        step.last(|event| event.reason = under.map(|under| format!("run approval {} of {}", under.id, under.by)));
     step.life.version = op.life.version;
     Some(step)
 }
@@ -459,6 +476,16 @@ pub fn withdraw(op: &Operation, whose: &[PersonId], actor: Actor, now: Timestamp
     Ok(void_votes(op, whose, actor, "withdrawn", now))
 }
 
+/// Row 8: the run approval it was granted under is revoked, and people decide. `None` for what nobody revokes any more.
+pub fn withdraw_grant(op: &Operation, actor: Actor, now: Timestamp) -> Option<Step> {
+    let is_open = op.life.state == State::Approved && op.life.approval.spent_at.is_none();
+    (is_open && in_time(op, now).is_ok()).then(|| {
+        let mut step = void_votes(op, &[], actor, "run approval revoked", now);
+        step.life.approval.run_approval = None;
+        step
+    })
+}
+
 /// Past the approval deadline nobody can decide again, and row 6 follows at once.
 fn void_votes(op: &Operation, whose: &[PersonId], actor: Actor, reason: &str, now: Timestamp) -> Step {
     let mut step = Step::of(op, now);
@@ -492,6 +519,8 @@ pub struct ClaimFacts {
     pub by: Claimant,
     /// Seconds.
     pub ttl_s: i64,
+    /// What the claimant presents.
+    pub lease: Option<LeaseRef>,
     pub standing: Standing,
 }
 
@@ -509,6 +538,8 @@ pub struct Standing {
     pub lock: Option<OperationId>,
     /// The target's version as far as it is known here.
     pub current_version: Option<i64>,
+    /// What is wrong with the lease that was presented, or with presenting none.
+    pub lease: Option<Problem>,
     pub paused: bool,
 }
 
@@ -587,6 +618,9 @@ fn standing(op: &Operation, facts: &Standing, now: Timestamp) -> Option<Result<D
             Code::ReleaseLocked,
             format!("`{holder}` is deploying to `{}`; claim again when it has ended", op.proposal.target),
         )
+        .with("error", Code::ReleaseLocked)
+        .with("category", Code::ReleaseLocked)
+        .with("resource", &op.proposal.target)
         .with("holder", holder)
         .retry(RetryMode::SameKey, Some(5))));
     }
@@ -598,6 +632,9 @@ fn standing(op: &Operation, facts: &Standing, now: Timestamp) -> Option<Result<D
             Some(step) => Ok(Done::Refused(step, problem)),
             None => Err(problem),
         });
+    }
+    if let Some(problem) = &facts.lease {
+        return Some(Err(problem.clone()));
     }
     facts.paused.then(|| Err(paused()))
 }
@@ -671,6 +708,7 @@ fn take(op: &Operation, facts: ClaimFacts, now: Timestamp) -> Step {
         sent_at: None,
         accepted_at: None,
         provider_reference: None,
+        lease: facts.lease,
     };
     if let Some(previous) = &op.life.claim {
         end_claim(&mut step.life, AttemptResult::Unsent, now);
@@ -691,7 +729,7 @@ fn take(op: &Operation, facts: ClaimFacts, now: Timestamp) -> Step {
         result: None,
     });
     step.life.claim = Some(claim.clone());
-    step.to(op, State::Claimed, Event::OperationClaimed, actor).under(Some(&claim))
+    step.to(op, State::Claimed, Event::OperationClaimed, actor).under(Some(&claim)).held(claim.lease.as_ref())
 }
 
 // The claimant's reports: rows 13 to 17
@@ -726,8 +764,15 @@ fn claim_ended(op: &Operation, claim: &Claim) -> Problem {
     refuse_state(op, format!("The claim ended at {}; claim it again before sending", claim.deadline_at))
 }
 
-/// Row 13: committed before any byte leaves.
-pub fn sent(op: &Operation, claimed: &ClaimRef, fingerprint: &str, facts: &Standing, now: Timestamp) -> Result<Done> {
+/// Row 13: committed before any byte leaves, under the lease that is presented.
+pub fn sent(
+    op: &Operation,
+    claimed: &ClaimRef,
+    fingerprint: &str,
+    lease: Option<LeaseRef>,
+    facts: &Standing,
+    now: Timestamp,
+) -> Result<Done> {
     in_time(op, now)?;
     let claim = current_claim(op, claimed)?;
     if fingerprint != op.proposal.fingerprint.as_str() {
@@ -746,10 +791,12 @@ pub fn sent(op: &Operation, claimed: &ClaimRef, fingerprint: &str, facts: &Stand
         return refusal;
     }
     let event = if op.life.may_have_applied { Event::EffectResent } else { Event::EffectSent };
-    let mut step = Step::of(op, now).to(op, State::Sent, event, claim.by.actor()).under(Some(claim));
+    let step = Step::of(op, now).to(op, State::Sent, event, claim.by.actor());
+    let mut step = step.under(Some(claim)).held(lease.as_ref());
     step.life.may_have_applied = true;
     if let Some(claim) = &mut step.life.claim {
         claim.sent_at = Some(now);
+        claim.lease = lease;
     }
     if let Some(attempt) = step.life.attempts.last_mut() {
         attempt.sent_at = Some(now);
@@ -963,13 +1010,18 @@ pub fn carry_out(op: &Operation, facts: ManagedFacts, now: Timestamp) -> Result<
     let fingerprint = op.proposal.fingerprint.as_str();
     let standing = facts.standing;
     let taken = ClaimRef { id: facts.claim, fence: 1, by: Claimant::Managed };
-    let claim_facts =
-        ClaimFacts { claim: taken.id.clone(), by: taken.by.clone(), ttl_s: facts.ttl_s, standing: standing.clone() };
+    let claim_facts = ClaimFacts {
+        claim: taken.id.clone(),
+        by: taken.by.clone(),
+        ttl_s: facts.ttl_s,
+        lease: None,
+        standing: standing.clone(),
+    };
     let claimed = match claim(op, fingerprint, claim_facts, now)? {
         Done::Step(step) => step,
         other => return Ok(other),
     };
-    let sent = claimed.followed_by(op, |op| sent(op, &taken, fingerprint, &standing, now))?;
+    let sent = claimed.followed_by(op, |op| sent(op, &taken, fingerprint, None, &standing, now))?;
     let done = Report {
         status: OutcomeStatus::Succeeded,
         provider_reference: None,
@@ -1003,6 +1055,24 @@ pub fn cancel(op: &Operation, actor: Actor, name: Option<String>, reason: &str, 
         .retry(RetryMode::Operator, None));
     }
     Ok(Done::Step(end_unsent(op, State::Cancelled, Event::OperationCancelled, actor, name, reason, now)))
+}
+
+/// Lets an operation of which nothing was sent pass whatever holds its target, on an operator's word.
+pub fn override_hold(op: &Operation, by: HoldOverride, now: Timestamp) -> Result<Done> {
+    in_time(op, now)?;
+    if op.life.state.is_terminal() {
+        return Err(invalid_state(op));
+    }
+    if !op.nothing_sent() {
+        return Err(refuse_state(op, format!("The operation is {}: nothing holds it back", words(op.life.state))));
+    }
+    if op.life.hold_override.is_some() {
+        return Ok(Done::Already);
+    }
+    let mut step = Step::of(op, now)
+        .note(Entry { reason: Some(by.reason.clone()), ..entry(op, Event::AdminHoldOverridden, Actor::human(&by.by)) });
+    step.life.hold_override = Some(by);
+    Ok(Done::Step(step))
 }
 
 /// Row 9: a new operation of the same agent names it in `supersedes`.

@@ -5,8 +5,8 @@ mod machine;
 use super::{
     rules::{
         Ballot, ClaimFacts, ClaimRef, Done, ManagedFacts, Report, Reported, Standing, Step, accepted, auto_grant,
-        cancel, carry_out, claim, dispute, heartbeat, lapse, open_review, report, resolve, sent, stale, supersede,
-        vote, withdraw,
+        cancel, carry_out, claim, dispute, heartbeat, lapse, open_review, override_hold, report, resolve, sent, stale,
+        supersede, vote, withdraw,
     },
     *,
 };
@@ -169,6 +169,7 @@ impl Trial {
             money: false,
             locks_release: false,
             managed: false,
+            lease: LeaseRule::Never,
             verb: Verb::Create,
             provider: None,
             in_flight_s: IN_FLIGHT_S,
@@ -330,7 +331,7 @@ impl Trial {
 
     fn claim_quoting(&mut self, by: u128, fingerprint: &str, standing: Standing) -> Reply {
         let id = ClaimId::from_parts(0, self.claims.len() as u128 + 1);
-        let facts = ClaimFacts { claim: id.clone(), by: worker(by), ttl_s: CLAIM_S, standing };
+        let facts = ClaimFacts { claim: id.clone(), by: worker(by), ttl_s: CLAIM_S, lease: None, standing };
         let result = claim(&self.op, fingerprint, facts, self.now);
         let changed = self.done(result)?;
         if changed {
@@ -367,7 +368,7 @@ impl Trial {
     }
 
     fn send_quoting(&mut self, claim: usize, fingerprint: &str, standing: Standing) -> Reply {
-        let result = sent(&self.op, &self.claim_ref(claim), fingerprint, &standing, self.now);
+        let result = sent(&self.op, &self.claim_ref(claim), fingerprint, None, &standing, self.now);
         self.done(result)
     }
 
@@ -625,7 +626,7 @@ fn an_approval_is_measured_by_the_rule_in_force() {
     assert_eq!(trial.approve(2), Ok(true));
     let voters: Vec<_> = (0..=VIEWER).map(voter).collect();
     let measured = |in_force: Effective, voters: &[Voter], owner: u128| {
-        let (lost, gap) = shortfall(&trial.op, in_force, voters, &person(owner));
+        let (lost, gap) = shortfall(&trial.op, in_force, voters, &person(owner), None);
         (lost, gap.map(|rule| rule.approvals))
     };
     assert_eq!(measured(rule(2), &voters, OWNER), (vec![], None));
@@ -945,6 +946,7 @@ fn claims_are_refused_in_the_order_of_the_contract() {
         hold: other(),
         lock: other(),
         current_version: Some(42),
+        lease: Some(Problem::new(Code::LeaseLost, "")),
         paused: true,
     };
     let code = |trial: &mut Trial, standing: &Standing| trial.claim_with(0, standing.clone()).unwrap_err().code;
@@ -965,6 +967,8 @@ fn claims_are_refused_in_the_order_of_the_contract() {
     standing.lock = None;
     assert_eq!(code(&mut Trial::approved(), &standing), Code::StaleVersion);
     standing.current_version = Some(41);
+    assert_eq!(code(&mut trial, &standing), Code::LeaseLost);
+    standing.lease = None;
     assert_eq!(code(&mut trial, &standing), Code::Paused);
     assert_eq!((trial.state(), trial.op.life.approval.spent_at), (State::Approved, None));
     assert_eq!(code(&mut Trial::unknown(), &standing), Code::OutcomeUnknown);
@@ -1020,7 +1024,7 @@ fn sent_is_recorded_once_before_any_byte_leaves() {
     refused(trial.send(7), Code::AlreadyClaimed);
     let wrong = ClaimRef { fence: 2, ..trial.claim_ref(0) };
     let fingerprint = trial.op.proposal.fingerprint.to_string();
-    let result = sent(&trial.op, &wrong, &fingerprint, &Standing::default(), trial.now);
+    let result = sent(&trial.op, &wrong, &fingerprint, None, &Standing::default(), trial.now);
     assert_eq!(result.unwrap_err().code, Code::AlreadyClaimed, "a fence nobody was given supersedes nothing");
     assert!(!trial.op.life.may_have_applied);
 
@@ -1049,12 +1053,25 @@ fn what_stands_against_a_claim_stands_against_sent() {
     for (standing, code) in [
         (Standing { hold: other(), ..Standing::default() }, Code::OutcomeUnknown),
         (Standing { lock: other(), ..Standing::default() }, Code::ReleaseLocked),
+        (Standing { lease: Some(Problem::new(Code::StaleFence, "")), ..Standing::default() }, Code::StaleFence),
         (Standing { paused: true, ..Standing::default() }, Code::Paused),
     ] {
         refused(trial.send_with(0, standing), code);
         assert_eq!((trial.state(), trial.op.life.may_have_applied), (State::Claimed, false));
     }
     assert_eq!(trial.send(0), Ok(true));
+}
+
+#[test]
+fn an_override_is_for_what_was_not_sent_and_stands() {
+    let by = HoldOverride { by: person(1), by_name: "olga".into(), reason: "roll back first".into(), at: START };
+    let mut trial = Trial::approved();
+    let Ok(Done::Step(step)) = override_hold(&trial.op, by.clone(), trial.now) else { panic!() };
+    assert_eq!(step.events.iter().map(|event| event.event).collect::<Vec<_>>(), [Event::AdminHoldOverridden]);
+    trial.op.life = step.life;
+    assert_eq!(override_hold(&trial.op, by.clone(), trial.now), Ok(Done::Already));
+    assert_eq!(trial.claim(0), Ok(true));
+    assert_eq!(override_hold(&Trial::sent().op, by, START).unwrap_err().code, Code::InvalidState);
 }
 
 #[test]
@@ -1080,8 +1097,13 @@ fn heartbeats_hold_a_claim_for_a_quarter_of_an_hour_and_never_shorten_it() {
     refused(trial.beat(0), Code::InvalidState);
 
     let mut trial = Trial::approved();
-    let facts =
-        ClaimFacts { claim: ClaimId::from_parts(0, 1), by: worker(0), ttl_s: 3600, standing: Standing::default() };
+    let facts = ClaimFacts {
+        claim: ClaimId::from_parts(0, 1),
+        by: worker(0),
+        ttl_s: 3600,
+        lease: None,
+        standing: Standing::default(),
+    };
     let fingerprint = trial.op.proposal.fingerprint.to_string();
     assert_eq!(trial.done(claim(&trial.op, &fingerprint, facts, trial.now)), Ok(true));
     trial.claims.push(ClaimRef { id: ClaimId::from_parts(0, 1), fence: 1, by: worker(0) });
@@ -1245,7 +1267,9 @@ fn a_refusal_does_not_settle_an_earlier_attempt_nobody_has_an_answer_to() {
     assert!(stale(&trial.op, trial.now).is_none());
     assert!(cancel(&trial.op, Actor::system("desk"), None, "stopped", trial.now).is_err());
     let fingerprint = trial.op.proposal.fingerprint.to_string();
-    let Ok(Done::Step(step)) = sent(&trial.op, &again, &fingerprint, &Standing::default(), trial.now) else { panic!() };
+    let Ok(Done::Step(step)) = sent(&trial.op, &again, &fingerprint, None, &Standing::default(), trial.now) else {
+        panic!()
+    };
     assert_eq!(step.events[0].event, Event::EffectResent);
     trial.op.life = step.life;
     let Ok(Reported::Done(Done::Step(step))) = report(&trial.op, &again, &answer(OutcomeStatus::Failed), trial.now)

@@ -7,7 +7,9 @@ use super::{
     By, Desk,
     decide::carry_out,
     error::Result,
+    lease,
     operation::{load, standing},
+    ownership,
 };
 use crate::{
     model::{
@@ -18,18 +20,18 @@ use crate::{
         fingerprint::Fingerprint,
         id::{ClaimId, OperationId},
         kind::{Executor, KindName},
+        lease::LeaseRef,
         operation::{
             Claimant, Operation, OutcomeStatus, ProviderResponse, State,
-            rules::{self, ClaimFacts, ClaimRef, Done, Report, Reported},
+            rules::{self, ClaimFacts, ClaimRef, Done, Report, Reported, Standing},
         },
         problem::{Code, Problem},
         resource::Author,
-        run,
     },
     server::{
         ids,
         service::{conflict, evidence, version},
-        store::{self, Tx, operation, run as runs},
+        store::{self, Tx, operation},
         web::auth::{ExecutorIdentity, RunIdentity},
     },
 };
@@ -100,18 +102,7 @@ async fn may_start(
         let detail = format!("Nobody claims `{}`: Counterfoil {how}", op.proposal.kind);
         return Ok(Err(Problem::new(Code::Forbidden, detail).with("kind", &op.proposal.kind)));
     }
-    let Worker::Run(identity) = worker else { return Ok(Ok(())) };
-    let now = tx.now();
-    let run = runs::by_id(tx, identity.id()).await?;
-    if run.as_ref().map(|run| run.status(now)) != Some(run::RunStatus::Live) {
-        return Ok(Err(Problem::new(Code::RunStopped, "The run has stopped or expired; it claims and sends nothing")));
-    }
-    let set = run.as_ref().and_then(|run| run.write_set.as_deref());
-    if !run::permits(set, op.proposal.target.as_str(), op.proposal.verb, now) {
-        let detail = format!("The run may no longer `{}` `{}`", op.proposal.verb.as_str(), op.proposal.target);
-        return Ok(Err(Problem::new(Code::OutsideWriteSet, detail)));
-    }
-    Ok(Ok(()))
+    ownership::may_start(tx, worker, op).await
 }
 
 /// The body of a claim.
@@ -120,6 +111,9 @@ async fn may_start(
 pub struct ClaimRequest {
     #[schema(value_type = String)]
     pub fingerprint: Fingerprint,
+    /// The lease on the target, where the kind asks for one.
+    #[serde(default)]
+    pub lease: Option<LeaseRef>,
 }
 
 /// Claims an approved operation; the same claimant gets its own live claim back.
@@ -137,11 +131,13 @@ pub async fn claim(desk: &Desk, worker: &Worker, id: &OperationId, request: Clai
             let result = match may_start(&desk_in, tx, &worker, &op).await? {
                 Err(problem) => Err(problem),
                 Ok(()) => {
+                    let lease = lease::shortcoming(tx, &worker, &op, request.lease.as_ref()).await?;
                     let facts = ClaimFacts {
                         claim: ids::new::<ClaimId>(tx.now()),
                         by: worker.claimant(),
                         ttl_s: desk_in.config.claim_ttl_s,
-                        standing: standing(&desk_in, tx, &op).await?,
+                        lease: request.lease,
+                        standing: Standing { lease, ..standing(&desk_in, tx, &op).await? },
                     };
                     rules::claim(&op, request.fingerprint.as_str(), facts, tx.now())
                 }
@@ -171,6 +167,9 @@ pub struct SentRequest {
     pub claim_fence: i64,
     #[schema(value_type = String)]
     pub fingerprint: Fingerprint,
+    /// The lease on the target, where the kind asks for one.
+    #[serde(default)]
+    pub lease: Option<LeaseRef>,
 }
 
 /// `sent`, on record before any byte leaves.
@@ -185,12 +184,14 @@ pub async fn sent(desk: &Desk, worker: &Worker, id: &OperationId, request: SentR
                 Ok(op) => op,
                 Err(problem) => return Ok(Err(problem)),
             };
+            let now = tx.now();
             let result = match may_start(&desk_in, tx, &worker, &op).await? {
                 Err(problem) => Err(problem),
                 Ok(()) => {
                     let claimed = claim_ref(&worker, &request.claim_id, request.claim_fence);
-                    let standing = standing(&desk_in, tx, &op).await?;
-                    rules::sent(&op, &claimed, request.fingerprint.as_str(), &standing, tx.now())
+                    let lease = lease::shortcoming(tx, &worker, &op, request.lease.as_ref()).await?;
+                    let standing = Standing { lease, ..standing(&desk_in, tx, &op).await? };
+                    rules::sent(&op, &claimed, request.fingerprint.as_str(), request.lease, &standing, now)
                 }
             };
             let result = carry_out(tx, &worker.by(), op, Event::ReportRefused, result).await?;

@@ -177,8 +177,7 @@ pub async fn keep_late(
     statement: Statement,
     problem: Problem,
 ) -> store::Result<std::result::Result<Operation, Problem>> {
-    let event = if problem.code == Code::StaleFence { Event::FenceRejected } else { Event::ReportRefused };
-    record_refusal(tx, by, &op, event, &problem).await?;
+    record_refusal(tx, by, &op, Event::ReportRefused, &problem).await?;
     let (_, kept) = keep(tx, by, name, op, statement).await?;
     Ok(Err(Problem { detail: format!("{}. The report is kept as evidence `{}`", problem.detail, kept.id), ..problem }
         .with("evidence", &kept.id)))

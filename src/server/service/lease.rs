@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{By, Desk, claim::Worker, error::Result};
+use super::{By, Desk, claim::Worker, error::Result, ownership};
 use crate::{
     model::{
         audit::{Entry, Event},
         id::{AgentId, LeaseId, RunId},
-        kind::Verb,
-        lease::{self as rules, Acquisition, Ending, FencingToken, Lease, Progress, Refusal, Ttl},
+        kind::{LeaseRule, Verb},
+        lease::{self as rules, Acquisition, Ending, FencingToken, Lease, LeaseRef, Progress, Refusal, Ttl},
+        operation::Operation,
         problem::{Code, Problem},
-        run::{self as runs_rules, RunStatus},
         target::Target,
         time::Timestamp,
     },
@@ -104,15 +104,10 @@ async fn may_lease(
     resource: &Target,
 ) -> store::Result<std::result::Result<run::Run, Problem>> {
     let now = tx.now();
-    let Some(run) = run::by_id(tx, identity.id()).await?.filter(|run| run.status(now) == RunStatus::Live) else {
-        return Ok(Err(Problem::new(Code::RunStopped, "The run has stopped or expired; it holds no leases")));
-    };
-    if !runs_rules::permits(run.write_set.as_deref(), resource.as_str(), Verb::Lease, now) {
-        return Ok(Err(Problem::new(Code::OutsideWriteSet, format!("The run may not `lease` `{resource}`"))
-            .with("resource", resource)
-            .with("verb", Verb::Lease)));
-    }
-    Ok(Ok(run))
+    Ok(ownership::live(run::by_id(tx, identity.id()).await?, now).and_then(|run| {
+        ownership::permitted(&run, resource, Verb::Lease, now)?;
+        Ok(run)
+    }))
 }
 
 /// Renews a lease that its holder has not lost.
@@ -256,6 +251,28 @@ async fn record_under(
         version: lease.version,
     };
     tx.publish(seq, notice).await
+}
+
+/// What is wrong with the lease that a claimant presents for `op`, if anything is. An executor works under a lease of
+/// the proposing agent.
+pub async fn shortcoming(
+    tx: &mut Tx,
+    worker: &Worker,
+    op: &Operation,
+    presented: Option<&LeaseRef>,
+) -> store::Result<Option<Problem>> {
+    let target = &op.proposal.target;
+    let Some(presented) = presented else {
+        let is_needed = op.proposal.lease == LeaseRule::Required;
+        return Ok(is_needed.then(|| rules::missing(target)));
+    };
+    let is_theirs = |lease: &Lease| match worker {
+        Worker::Run(run) => lease.run == *run.id(),
+        Worker::Executor(_) => lease.agent == op.proposal.agent,
+    };
+    let found = lease::find(tx, &presented.id).await?.map(|found| found.lease).filter(is_theirs);
+    let highest = lease::highest(tx, target).await?;
+    Ok(rules::check_presented(target, presented, found.as_ref(), highest, tx.now()).err())
 }
 
 /// Live leases, the newest first: all of them for people, its own for a program.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::{By, Desk, catalogue, error::Result};
+use super::{By, Desk, catalogue, error::Result, run_approval};
 use crate::{
     model::{
         approval::{Voter, shortfall},
@@ -62,6 +62,8 @@ pub async fn record_refusal(
     event: Event,
     problem: &Problem,
 ) -> store::Result<()> {
+    // Whatever a successor has overtaken is told apart from what was wrong from the start.
+    let event = if problem.code == Code::StaleFence { Event::FenceRejected } else { event };
     let entry = Entry { status: Some(problem.code.as_str()), ..by.on(rules::entry(op, event, by.actor.clone())) };
     tx.audit(&entry).await.map(drop)
 }
@@ -244,9 +246,11 @@ pub async fn standing(desk: &Desk, tx: &mut Tx, op: &Operation) -> store::Result
         },
         &catalogue::defaults(&desk.config),
     );
-    let (ineligible, policy_gap) = shortfall(op, rule, &voters, &owner);
+    let ahead = run_approval::in_force(tx, op, now).await?.filter(|_| !rule.step_up);
+    let (ineligible, policy_gap) = shortfall(op, rule, &voters, &owner, ahead.as_ref());
     let others = operation::unsettled_on_target(tx, op.proposal.target.as_str()).await?;
     let others: Vec<_> = others.into_iter().filter(|other| other.id() != op.id()).collect();
+    let is_overridden = op.life.hold_override.is_some();
     let holds = |other: &&Operation| {
         other.life.disputed
             || matches!(rules::state_at(other, now), State::Unknown | State::NeedsReview | State::Abandoned)
@@ -258,9 +262,10 @@ pub async fn standing(desk: &Desk, tx: &mut Tx, op: &Operation) -> store::Result
     Ok(Standing {
         ineligible,
         policy_gap,
-        hold: others.iter().find(holds).map(|other| other.id().clone()),
-        lock: others.iter().find(locks).map(|other| other.id().clone()),
+        hold: others.iter().filter(|_| !is_overridden).find(holds).map(|other| other.id().clone()),
+        lock: others.iter().filter(|_| !is_overridden).find(locks).map(|other| other.id().clone()),
         current_version: resource::find(tx, op.proposal.target.as_str()).await?.map(|known| known.current()),
+        lease: None,
         paused: pause(tx).await?.is_some(),
     })
 }

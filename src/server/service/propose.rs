@@ -14,6 +14,7 @@ use super::{
     error::Result,
     kinds::{CompiledKind, ConsequenceFacts, LinkedPayment},
     resource::managed::{self, Wanted},
+    run_approval,
 };
 use crate::{
     model::{
@@ -355,7 +356,10 @@ async fn decide(desk: &Desk, tx: &mut Tx, proposer: &Proposer, valid: Valid) -> 
         Some(_) => None,
         None => duplicate(tx, proposer, &fingerprint, valid.command.links.supersedes.as_ref()).await?,
     };
-    let op = compose(desk, tx, proposer, &valid, id, fingerprint, duplicate_of).await?;
+    let mut op = compose(desk, tx, proposer, &valid, id, fingerprint, duplicate_of).await?;
+    if refusal.is_none() && !op.life.approval.auto && proposer.write_set.is_some() {
+        op.life.approval.run_approval = run_approval::covering(tx, &op).await?;
+    }
     if refusal.is_none()
         && op.proposal.managed
         && rules::auto_grant(&op, proposer.actor(), now).is_some()
@@ -664,6 +668,9 @@ async fn create(
 ) -> store::Result<Answer> {
     let now = tx.now();
     let superseded = op.proposal.links.supersedes.clone();
+    if let Some(under) = &op.life.approval.run_approval {
+        run_approval::use_up(tx, under).await?;
+    }
     let salt = ids::Secret::new();
     let proposed = Step { life: op.life.clone(), events: vec![proposed_entry(proposer, &op, salt.reveal())] };
     let mut steps = vec![proposed];
@@ -789,6 +796,7 @@ async fn compose(
         money: kind.kind.money.is_some(),
         locks_release: kind.kind.lock == Some(Lock::Release),
         managed: kind.kind.executor == Executor::Managed,
+        lease: kind.kind.lease,
         verb: kind.kind.verb,
         provider: kind.kind.provider.clone(),
         in_flight_s: IN_FLIGHT_S,

@@ -65,6 +65,8 @@ pub async fn of(conn: &mut Conn, op: &Operation) -> store::Result<Review> {
         duplicates: duplicates.take(MAX_OTHERS).collect(),
         conflicts: op.life.conflict.iter().map(ToString::to_string).collect(),
         replans,
+        run_approval: op.life.approval.run_approval.clone(),
+        hold_override: op.life.hold_override.clone(),
         guarantee: guarantee(op),
     })
 }

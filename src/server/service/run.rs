@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::{
     Desk,
     agents::{Issued, Label},
-    cancel,
+    cancel, conflict_map,
     error::Result,
     lease,
 };
@@ -47,19 +47,11 @@ pub struct NewRun {
 }
 
 /// # Errors
-/// `validation_failed` · `outside_write_set` when the set goes beyond the agent's ceiling.
+/// `validation_failed` · `outside_write_set` when the set goes beyond the agent's ceiling · `ownership_conflict` when a
+/// live run has some of it for itself.
 pub async fn start(desk: &Desk, agent: &AgentIdentity, new: NewRun) -> Result<Issued<Run>> {
-    let life_s = new.expires_in_s.unwrap_or(rules::DEFAULT_LIFE_S);
-    if !(1..=rules::MAX_LIFE_S).contains(&life_s) {
-        let detail = format!("is not a number of seconds from 1 to {}", rules::MAX_LIFE_S);
-        return Err(Problem::at(Code::ValidationFailed, "/expires_in_s", detail).into());
-    }
-    for (pointer, list) in [("/reads", &new.reads), ("/defaults", &new.defaults)] {
-        if list.as_ref().is_some_and(|list| list.len() > rules::MAX_ENTRIES) {
-            let detail = format!("has more than {} entries", rules::MAX_ENTRIES);
-            return Err(Problem::at(Code::ValidationFailed, pointer, detail).into());
-        }
-    }
+    let life_s = rules::life_s(new.expires_in_s)?;
+    rules::check_lists(new.reads.as_deref().unwrap_or_default(), new.defaults.as_deref().unwrap_or_default())?;
     let token = Secret::token(TokenKind::Run);
     let (hash, by, agent) = (token.hash(), agent.by(), agent.agent().clone());
     let run = desk
@@ -83,6 +75,9 @@ pub async fn start(desk: &Desk, agent: &AgentIdentity, new: NewRun) -> Result<Is
                     expires_at: now.plus_seconds(life_s),
                     stopped: None,
                 };
+                if let Err(problem) = conflict_map::check_ownership(tx, &run, now).await? {
+                    return Ok(Err(problem));
+                }
                 run::insert(tx, &run, &hash).await?;
                 let mut entry = by.entry(Event::RunStarted);
                 entry.run = Some(run.id.clone());

@@ -18,6 +18,7 @@ pub mod queue;
 pub mod resource;
 pub mod resource_rule;
 pub mod run;
+pub mod run_approval;
 pub mod session;
 pub mod setting;
 pub mod sql;

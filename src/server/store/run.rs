@@ -80,6 +80,15 @@ pub async fn list(conn: &mut Conn, agent: Option<&AgentId>, before: Option<&RunI
     conn.fetch_all(query).await?.iter().map(read).collect()
 }
 
+/// Live runs of agents that are not revoked, the newest first, `limit` at most.
+pub async fn live(conn: &mut Conn, now: Timestamp, limit: i64) -> Result<Vec<Run>> {
+    let query = super::Sql::assembled(format!(
+        "{SELECT} WHERE run.stopped_at IS NULL AND run.expires_at > $1 AND agent.revoked_at IS NULL \
+         ORDER BY run.id DESC LIMIT $2"
+    ));
+    conn.fetch_all(query.bind(now).bind(limit)).await?.iter().map(read).collect()
+}
+
 pub async fn insert(tx: &mut Tx, run: &Run, token_hash: &str) -> Result<()> {
     tx.execute(
         sql("INSERT INTO run (id, agent, label, token_hash, write_set, reads, defaults, created_at, expires_at) \

@@ -223,6 +223,11 @@ impl RunIdentity {
         self.run.write_set.as_deref()
     }
 
+    /// What runs of its agent may be granted at most.
+    pub fn ceiling(&self) -> Option<&[Allowance]> {
+        self.agent.allow.as_deref()
+    }
+
     /// Whether it still runs, at the time of the request.
     pub fn status(&self) -> RunStatus {
         self.status

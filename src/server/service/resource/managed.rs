@@ -14,18 +14,16 @@ use crate::{
         operation::{Operation, State, rules as transitions, rules::Done, rules::ManagedFacts},
         problem::{Code, Problem},
         resource::{Author, MAX_DOCUMENT, VersionChange, outcome_of},
-        run,
         target::Target,
     },
     server::{
         ids,
-        service::{By, Desk, conflict, evidence, operation::standing, version},
+        service::{By, Desk, conflict, evidence, operation::standing, ownership, version},
         store::{
             self, Conn, Tx,
             committer::{Notice, Topic},
             operation, resource,
             resource::{Field, Known, Written},
-            run as runs,
         },
     },
 };
@@ -110,7 +108,7 @@ pub async fn carry_out(
     let params = document::params(&op);
     let p = &op.proposal;
     let wanted = Wanted { target: &p.target, verb: p.verb, params: &params, expected: p.expected_version };
-    let plan = match may_write(tx, &op).await? {
+    let plan = match ownership::proposer_may_write(tx, &op).await? {
         Ok(()) => plan(desk, tx, wanted).await?,
         Err(problem) => Err(problem),
     };
@@ -140,20 +138,6 @@ pub async fn carry_out(
         (Ok(Done::Step(_) | Done::Already), _) => Ok(Ok(op)),
         (Err(problem), _) => Ok(Err(problem)),
     }
-}
-
-/// The run still runs, and its write set still has the target.
-async fn may_write(tx: &mut Tx, op: &Operation) -> store::Result<std::result::Result<(), Problem>> {
-    let (now, p) = (tx.now(), &op.proposal);
-    let run = runs::by_id(tx, &p.run).await?.filter(|run| run.status(now) == run::RunStatus::Live);
-    let Some(run) = run else {
-        return Ok(Err(Problem::new(Code::RunStopped, "The run has stopped or expired. Nothing was written")));
-    };
-    if !run::permits(run.write_set.as_deref(), p.target.as_str(), p.verb, now) {
-        let detail = format!("The run may no longer `{}` `{}`. Nothing was written", p.verb.as_str(), p.target);
-        return Ok(Err(Problem::new(Code::OutsideWriteSet, detail)));
-    }
-    Ok(Ok(()))
 }
 
 async fn write(tx: &mut Tx, by: &By, op: &Operation, plan: &Plan) -> store::Result<()> {

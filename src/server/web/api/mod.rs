@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod catalogue;
+mod conflict_map;
 mod conflicts;
 mod events;
 mod leases;
@@ -34,6 +35,7 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
         .merge(audit::routes())
         .merge(catalogue::routes())
         .merge(conflicts::routes())
+        .merge(conflict_map::routes())
         .merge(events::routes())
         .merge(leases::routes())
         .merge(me::routes())

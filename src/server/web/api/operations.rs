@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use super::runs::Reason;
 use crate::{
     model::{
         approval::Review,
@@ -33,13 +34,13 @@ use crate::{
             conflict,
             decide::{self, BulkItem, VoteRequest},
             error::{Error, Result},
-            evidence, operation,
+            evidence, hold, operation,
             operation::ListQuery,
             propose::{self, Headers, NewOperation, Proposed},
             review,
         },
         web::{
-            auth::{PersonIdentity, Principal, RunIdentity},
+            auth::{Operator, PersonIdentity, Principal, RunIdentity},
             body::{Path, Query, StrictJson},
             state::AppState,
         },
@@ -65,6 +66,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(decide_one, withdraw))
         .routes(routes!(list_evidence, add_evidence))
         .routes(routes!(resolve))
+        .routes(routes!(override_hold))
         .routes(routes!(decide_many))
 }
 
@@ -590,4 +592,28 @@ async fn resolve(
 ) -> Result<Response> {
     let op = evidence::resolve(&desk, &person, &id, body).await?;
     Ok(with_etag(&op, json!({"operation": document(&desk, &Principal::Person(person), &op)})))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct OverrideRequest {
+    reason: Reason,
+}
+
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/override",
+    tag = "operations",
+    request_body = OverrideRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
+async fn override_hold(
+    desk: Desk,
+    operator: Operator,
+    Path(id): Path<OperationId>,
+    StrictJson(body): StrictJson<OverrideRequest>,
+) -> Result<Response> {
+    let op = hold::override_hold(&desk, &operator, &id, body.reason.0).await?;
+    Ok(with_etag(&op, json!({"operation": document(&desk, &Principal::Person((*operator).clone()), &op)})))
 }

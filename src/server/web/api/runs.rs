@@ -1,21 +1,29 @@
 //! Runs: started by agents, stopped by themselves, their owners and operators.
 
-use axum::{Json, http::StatusCode};
-use serde::Deserialize;
+use axum::{
+    Json,
+    extract::FromRequestParts,
+    http::{StatusCode, request::Parts},
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    model::id::RunId,
+    model::{
+        id::{ApprovalId, RunId},
+        problem::Code,
+    },
     server::{
         service::{
-            Desk,
-            error::Result,
+            Desk, decide,
+            error::{Error, Result},
             run::{self, NewRun, RunView},
+            run_approval::{self, NewRunApproval, RunApprovalView},
         },
         web::{
-            auth::{AgentIdentity, Principal},
+            auth::{AgentIdentity, PersonIdentity, Principal},
             body::{Path, Query, StrictJson},
             state::AppState,
         },
@@ -23,7 +31,12 @@ use crate::{
 };
 
 pub fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(list, start)).routes(routes!(read)).routes(routes!(stop))
+    OpenApiRouter::new()
+        .routes(routes!(list, start))
+        .routes(routes!(read))
+        .routes(routes!(stop))
+        .routes(routes!(approvals, approve))
+        .routes(routes!(revoke))
 }
 
 #[utoipa::path(
@@ -122,4 +135,81 @@ async fn stop(
 ) -> Result<Json<Value>> {
     let run = run::stop(&desk, &principal, &id, body.reason.0).await?;
     Ok(Json(json!({"run": RunView::new(run, desk.now())})))
+}
+
+/// Whoever approves a run's scope: people alone. A program that tries is refused, and that is on record.
+struct Granter(PersonIdentity);
+
+impl FromRequestParts<AppState> for Granter {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> std::result::Result<Self, Error> {
+        match <PersonIdentity as FromRequestParts<_>>::from_request_parts(parts, state).await {
+            Err(Error::Refused(problem)) if problem.code == Code::HumansOnly => {
+                let program = Principal::from_request_parts(parts, state).await?;
+                decide::refuse_program(&state.desk, &program, None, &problem).await;
+                Err(problem.into())
+            }
+            other => other.map(Self),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct RunApprovalReply {
+    approval: RunApprovalView,
+}
+
+#[derive(Serialize, ToSchema)]
+struct RunApprovalList {
+    approvals: Vec<RunApprovalView>,
+}
+
+#[utoipa::path(
+    post,
+    path = "/runs/{id}/approvals",
+    tag = "runs",
+    request_body = NewRunApproval,
+    params(("id" = String, Path)),
+    responses((status = 201, description = "Created", body = RunApprovalReply)),
+)]
+async fn approve(
+    desk: Desk,
+    Granter(person): Granter,
+    Path(id): Path<RunId>,
+    StrictJson(body): StrictJson<NewRunApproval>,
+) -> Result<(StatusCode, Json<RunApprovalReply>)> {
+    let record = run_approval::grant(&desk, &person, &id, body).await?;
+    Ok((StatusCode::CREATED, Json(RunApprovalReply { approval: RunApprovalView::new(record, desk.now()) })))
+}
+
+#[utoipa::path(
+    get,
+    path = "/runs/{id}/approvals",
+    tag = "runs",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = RunApprovalList)),
+)]
+async fn approvals(desk: Desk, principal: Principal, Path(id): Path<RunId>) -> Result<Json<RunApprovalList>> {
+    let now = desk.now();
+    let records = run_approval::list(&desk, &principal, &id).await?;
+    Ok(Json(RunApprovalList {
+        approvals: records.into_iter().map(|record| RunApprovalView::new(record, now)).collect(),
+    }))
+}
+
+#[utoipa::path(
+    delete,
+    path = "/runs/{id}/approvals/{approval}",
+    tag = "runs",
+    params(("id" = String, Path), ("approval" = String, Path)),
+    responses((status = 200, description = "Done", body = RunApprovalReply)),
+)]
+async fn revoke(
+    desk: Desk,
+    Granter(person): Granter,
+    Path((id, approval)): Path<(RunId, ApprovalId)>,
+) -> Result<Json<RunApprovalReply>> {
+    let record = run_approval::revoke(&desk, &person, &id, &approval).await?;
+    Ok(Json(RunApprovalReply { approval: RunApprovalView::new(record, desk.now()) }))
 }
