@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::{
     conflict::{Action, ConflictResolution, ConflictState},
-    fingerprint::{Command, Links},
+    fingerprint::{Account, Command, Links},
     kind::Risk,
     lease::LeaseRef,
     operation::{
@@ -41,6 +41,8 @@ pub struct OperationDoc {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     pub source_event_id: Option<String>,
+    /// Whose command it is, as the fingerprint covers it: the agent, or the person who writes by hand.
+    pub account: String,
     pub agent: String,
     pub run: String,
     pub expected_version: Option<i64>,
@@ -233,6 +235,7 @@ impl OperationDoc {
             short_code: p.fingerprint.short_code(),
             idempotency_key: (audience == Audience::SameAgent).then(|| p.idempotency_key.clone()),
             source_event_id: p.source_event_id.clone(),
+            account: account(op).to_string(),
             agent: p.agent.to_string(),
             run: p.run.to_string(),
             expected_version: p.expected_version,
@@ -270,6 +273,12 @@ impl OperationDoc {
 /// The parameters, read back from the canonical text the fingerprint covers.
 pub fn params(op: &Operation) -> Value {
     Command::parse_canonical(&op.proposal.canonical).map(|command| command.params).unwrap_or_default()
+}
+
+/// Whose command it is.
+pub fn account(op: &Operation) -> Account {
+    let command = Command::parse_canonical(&op.proposal.canonical);
+    command.map_or_else(|_| Account::Agent(op.proposal.agent.clone()), |command| command.account)
 }
 
 /// What the agent may do next.

@@ -283,6 +283,11 @@ fn expected(
     let absent = matches!(headers.if_none_match, Some(Tags::Any)).then_some(0);
     let from_header = match &headers.if_match {
         None | Some(Tags::Any) => absent,
+        Some(Tags::List(_)) if absent.is_some() => {
+            let detail =
+                "`If-Match` says that the target exists and `If-None-Match: *` that it does not; send one of them";
+            return Err(Problem::new(Code::BadRequest, detail));
+        }
         Some(tags) => {
             let versions = tags.versions();
             // A retry of our own success carries the version of then; otherwise the tag that matches now counts.
@@ -809,7 +814,7 @@ async fn compose(
 /// What is on the target now: its document where it is held here, else the parameters that last succeeded on it.
 async fn current_content(tx: &mut Tx, kind: &CompiledKind, target: &str) -> store::Result<Option<Value>> {
     match kind.kind.executor {
-        Executor::Managed => resource::document(tx, target).await,
+        Executor::Managed => managed::shown(tx, target).await,
         Executor::Agent | Executor::Gateway => {
             Ok(operation::last_succeeded(tx, target).await?.as_ref().map(document::params))
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Desk, error::Result, operation};
+use super::{Desk, error::Result, operation, resource::managed};
 use crate::{
     model::{
         approval::{Duplicate, OldPlan, Review},
@@ -38,6 +38,7 @@ pub async fn of(conn: &mut Conn, op: &Operation) -> store::Result<Review> {
     let target = p.target.as_str();
     let same = operations::same_command(conn, &p.agent, &p.fingerprint).await?;
     let current = match p.expected_version {
+        Some(_) if p.managed => managed::shown(conn, target).await?,
         Some(_) => operations::last_succeeded(conn, target).await?.as_ref().map(document::params),
         None => None,
     };

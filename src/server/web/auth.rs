@@ -214,11 +214,6 @@ impl RunIdentity {
         &self.agent.owner
     }
 
-    /// The agent's ceiling.
-    pub fn allow(&self) -> Option<&[Allowance]> {
-        self.agent.allow.as_deref()
-    }
-
     pub fn write_set(&self) -> Option<&[WriteGrant]> {
         self.run.write_set.as_deref()
     }

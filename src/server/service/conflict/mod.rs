@@ -165,7 +165,7 @@ async fn told_facts(
     as_of: AsOf,
 ) -> store::Result<(Facts, Values)> {
     let facts = facts(desk, conn, op, as_of).await?;
-    Ok(match may_read(desk, conn, reader, op.proposal.target.as_str()).await? {
+    Ok(match may_read(conn, reader, op.proposal.target.as_str()).await? {
         true => (facts, Values::Shown),
         false => (facts.without_values(), Values::Withheld),
     })

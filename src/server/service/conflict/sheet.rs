@@ -125,7 +125,7 @@ pub async fn sheet(desk: &Desk, reader: &PersonIdentity, id: &ConflictId) -> Res
     let target = op.proposal.target.as_str();
     let as_of = as_of(&conflict);
     let facts = facts(desk, conn, &op, as_of).await?;
-    let is_readable = may_read(desk, conn, &principal, target).await?;
+    let is_readable = may_read(conn, &principal, target).await?;
     let values = if is_readable { Values::Shown } else { Values::Withheld };
     let names = names(conn).await?;
     let (chain, earlier_steps) = chain(conn, &op, as_of, &names).await?;

@@ -8,7 +8,7 @@ use crate::{
         audit::{Actor, Entry, Event},
         diff::{ArrayKeys, diff},
         document,
-        fingerprint::{Account, Command},
+        fingerprint::Account,
         id::{ClaimId, ConflictId},
         kind::Verb,
         operation::{Operation, State, rules as transitions, rules::Done, rules::ManagedFacts},
@@ -24,6 +24,7 @@ use crate::{
             committer::{Notice, Topic},
             operation, resource,
             resource::{Field, Known, Written},
+            resource_rule,
         },
     },
 };
@@ -96,6 +97,14 @@ pub async fn plan(
         }
     }
     Ok(Ok(Plan { known, before, after, keys: rules::array_keys(&rules) }))
+}
+
+/// The current document for everybody who decides; nothing where a rule names its readers, since not all of them are.
+pub async fn shown(conn: &mut Conn, target: &str) -> store::Result<Option<Value>> {
+    let rules = resource_rule::in_force(conn).await?;
+    let is_restricted =
+        rules.iter().any(|stored| !stored.rule.readers.is_empty() && stored.rule.scope.contains(target));
+    if is_restricted { Ok(None) } else { resource::document(conn, target).await }
 }
 
 /// Carries out what was approved in this transaction, or ends it as conflicted: rows 11, 13 and 15, or 10.
@@ -197,10 +206,9 @@ async fn write(tx: &mut Tx, by: &By, op: &Operation, plan: &Plan) -> store::Resu
 /// Who a version is by: a run and its agent, or the person who wrote by hand.
 pub fn author(op: &Operation) -> Author {
     let p = &op.proposal;
-    let account = Command::parse_canonical(&p.canonical).ok().map(|command| command.account);
-    let by_hand = match account {
-        Some(Account::Person(person)) => Some(person),
-        _ => None,
+    let by_hand = match document::account(op) {
+        Account::Person(person) => Some(person),
+        Account::Agent(_) => None,
     };
     let is_program = by_hand.is_none();
     Author {

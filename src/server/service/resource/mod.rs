@@ -31,6 +31,7 @@ use crate::{
             committer::{Notice, Topic},
             operation, resource,
             resource::{Known, VersionRow},
+            resource_rule::{self, Stored},
         },
         web::auth::{Principal, RunIdentity},
     },
@@ -61,10 +62,13 @@ fn not_found() -> Problem {
 ///
 /// # Errors
 /// When the database is away.
-pub async fn may_read(desk: &Desk, conn: &mut Conn, principal: &Principal, target: &str) -> store::Result<bool> {
-    let rules = rules::of(desk, conn, target).await?;
-    let restricted = rules.iter().filter(|rule| !rule.rule.readers.is_empty());
-    Ok(restricted.map(|rule| reads(principal, &rule.rule.readers, target)).all(|may| may))
+pub async fn may_read(conn: &mut Conn, principal: &Principal, target: &str) -> store::Result<bool> {
+    Ok(permits(&resource_rule::in_force(conn).await?, principal, target))
+}
+
+fn permits(rules: &[Stored], principal: &Principal, target: &str) -> bool {
+    let restricting = |stored: &&Stored| !stored.rule.readers.is_empty() && stored.rule.scope.contains(target);
+    rules.iter().filter(restricting).all(|stored| reads(principal, &stored.rule.readers, target))
 }
 
 fn reads(principal: &Principal, readers: &[String], target: &str) -> bool {
@@ -85,17 +89,17 @@ fn is_within(run: &RunIdentity, target: &str) -> bool {
     let writes = |grant: &WriteGrant| grant.resource.contains(target);
     let declared = run.write_set().is_some_and(|set| set.iter().any(writes))
         || run.run().reads.as_ref().is_some_and(|reads| reads.iter().any(|scope: &Scope| scope.contains(target)));
-    match run.allow() {
+    match run.ceiling() {
         Some(allow) => holds(allow, target),
         None => declared,
     }
 }
 
 /// What is known of a target that `principal` may read.
-async fn visible(desk: &Desk, conn: &mut Conn, principal: &Principal, target: &Target) -> Result<Known> {
+async fn visible(conn: &mut Conn, principal: &Principal, target: &Target) -> Result<Known> {
     let known = resource::find(conn, target.as_str()).await?;
     match known {
-        Some(known) if may_read(desk, conn, principal, target.as_str()).await? => Ok(known),
+        Some(known) if may_read(conn, principal, target.as_str()).await? => Ok(known),
         _ => Err(not_found().into()),
     }
 }
@@ -106,7 +110,7 @@ async fn visible(desk: &Desk, conn: &mut Conn, principal: &Principal, target: &T
 /// `not_found`, also for what was deleted and for what the caller may not read.
 pub async fn read(desk: &Desk, principal: &Principal, target: &Target, version: Option<i64>) -> Result<ResourceDoc> {
     let mut conn = desk.store.read().await?;
-    let known = visible(desk, &mut conn, principal, target).await?;
+    let known = visible(&mut conn, principal, target).await?;
     let version = version.unwrap_or_else(|| known.current());
     Ok(at(&mut conn, target, &known, version).await?.ok_or_else(not_found)?)
 }
@@ -158,6 +162,7 @@ const MAX_PAGE: i64 = 200;
 pub async fn list(desk: &Desk, principal: &Principal, query: ListQuery) -> Result<(Vec<ResourceLine>, Option<String>)> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE) as usize;
     let mut conn = desk.store.read().await?;
+    let rules = resource_rule::in_force(&mut conn).await?;
     let mut after = query.cursor.unwrap_or_default();
     let mut lines: Vec<ResourceLine> = Vec::new();
     loop {
@@ -169,7 +174,7 @@ pub async fn list(desk: &Desk, principal: &Principal, query: ListQuery) -> Resul
                 return Ok((lines, next));
             }
             after.clone_from(&listed.target);
-            if may_read(desk, &mut conn, principal, &listed.target).await? {
+            if permits(&rules, principal, &listed.target) {
                 lines.push(ResourceLine {
                     resource: listed.target,
                     version: listed.known.version,
@@ -236,7 +241,7 @@ pub async fn history(
 ) -> Result<(Vec<VersionDoc>, Option<i64>)> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let mut conn = desk.store.read().await?;
-    visible(desk, &mut conn, principal, target).await?;
+    visible(&mut conn, principal, target).await?;
     let mut rows = resource::history(&mut conn, target.as_str(), query.cursor, limit + 1).await?;
     let has_more = rows.len() as i64 > limit;
     rows.truncate(limit as usize);
@@ -279,7 +284,7 @@ pub async fn write(
     let mut conn = desk.store.read().await?;
     let known = resource::find(&mut conn, target.as_str()).await?;
     let is_there = known.is_some_and(|known| known.current() > 0);
-    let may_read = may_read(desk, &mut conn, principal, target.as_str()).await?;
+    let may_read = may_read(&mut conn, principal, target.as_str()).await?;
     let names_nothing = !is_there && !matches!(change, Change::Put(_));
     if (names_nothing || !may_read) && operation::bound_key(&mut conn, proposer.agent(), &headers.key).await?.is_none()
     {

@@ -235,7 +235,8 @@ fn explain(code: Code) -> Explained {
             Unsafe,
         ),
         Code::InvariantViolated => (
-            "The write would break a rule of its target, such as refunding more than was captured. Nothing was applied.",
+            "The write would break a rule of its target: refund more than was captured, or make a document that a rule of \
+             its scope does not allow. `rule`, `invariant` and `pointer` say which and where. Nothing was applied.",
             "Read the target again and plan within the rule.",
             Safe,
         ),
@@ -271,7 +272,8 @@ fn explain(code: Code) -> Explained {
             None,
         ),
         Code::PayloadTooLarge => (
-            "The body is larger than this desk takes, 64 KiB unless set otherwise. It was not cut; nothing was bound.",
+            "The body is larger than this desk takes, 64 KiB unless set otherwise, or would make a document larger than \
+             64 KiB. It was not cut; nothing was bound.",
             "Send a reference instead of the content.",
             Unbound,
         ),

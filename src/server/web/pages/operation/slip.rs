@@ -11,6 +11,7 @@ use crate::{
         kind::Phrase,
         operation::{Decision, Operation, OutcomeSource, OutcomeStatus, ReasonCode, State},
         problem::{Code, Problem},
+        resource,
         text::{self, Breaks, Finding},
         time::Timestamp,
     },
@@ -398,7 +399,12 @@ fn comparison(paper: &Paper) -> Option<AnyView> {
         return None;
     }
     let current = sheet.review.current.as_ref()?;
-    let (old, new) = (leaves(current), leaves(&sheet.command.params));
+    let params = &sheet.command.params;
+    let proposed = match op.proposal.managed {
+        true => resource::outcome_of(op.proposal.verb, params, Some(current)),
+        false => Some(params.clone()),
+    };
+    let (old, new) = (leaves(current), proposed.as_ref().map(leaves).unwrap_or_default());
     let mut names: Vec<_> = new.iter().chain(&old).map(|(pointer, _)| pointer.clone()).collect();
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|pointer| seen.insert(pointer.clone()));
