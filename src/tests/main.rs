@@ -6,6 +6,7 @@ mod backup;
 mod catalogue;
 mod claim;
 mod command_line;
+mod conflicts;
 mod crash;
 mod decide;
 mod demo;

@@ -1133,7 +1133,7 @@ fn resolved(made: &ConflictResolution) -> Problem {
 }
 
 /// Another operation of its agent takes its place, with its own approval. Only of what ended without an effect.
-pub fn replan(op: &Operation, by: &OperationId, now: Timestamp) -> Result {
+pub fn replan(op: &Operation, by: &OperationId, now: Timestamp) -> Result<Done> {
     if !op.life.state.is_terminal() {
         let detail =
             format!("`{}` is {}; supersede or cancel it instead of planning it anew", op.id(), words(op.life.state));
@@ -1144,9 +1144,12 @@ pub fn replan(op: &Operation, by: &OperationId, now: Timestamp) -> Result {
             format!("`{}` is {} and may have had an effect; it is not planned anew", op.id(), words(op.life.state));
         return Err(refuse_state(op, detail).retry(RetryMode::None, None));
     }
+    if op.life.replanned_by.as_ref() == Some(by) {
+        return Ok(Done::Already);
+    }
     let mut step = Step::of(op, now);
     step.life.replanned_by = Some(by.clone());
-    Ok(step)
+    Ok(Done::Step(step))
 }
 
 // Unknown outcomes: rows 21, 22, 25 and 28

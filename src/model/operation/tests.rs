@@ -2,17 +2,20 @@
 
 mod machine;
 
+use serde_json::json;
+
 use super::{
     rules::{
         Ballot, ClaimFacts, ClaimRef, Done, ManagedFacts, Report, Reported, Standing, Step, accepted, auto_grant,
-        cancel, carry_out, claim, dispute, heartbeat, lapse, open_review, override_hold, report, resolve, sent, stale,
-        supersede, vote, withdraw,
+        cancel, carry_out, claim, dispute, heartbeat, lapse, open_review, override_hold, replan, report, resolve,
+        resolve_conflict, sent, stale, supersede, vote, withdraw,
     },
     *,
 };
 use crate::model::{
     approval::{Role, Voter, may_vote, shortfall},
     audit::{Entry, Event, key_ref, replay::Replay, seal},
+    conflict::{Action, ConflictResolution},
     fingerprint::Account,
     policy::Ttl,
     problem::{Code, Problem, RetryMode},
@@ -249,7 +252,11 @@ impl Trial {
         }
     }
 
-    fn store(&mut self, step: Step) {
+    fn store(&mut self, mut step: Step) {
+        if step.life.state == State::Conflicted {
+            // Whoever stores it names the conflict.
+            step.life.conflict.get_or_insert(ConflictId::from_parts(0, 1));
+        }
         let before = self.op.clone();
         assert_eq!(step.life.version, before.life.version + 1, "every change has its version");
         assert_eq!(step.life.updated_at, self.now);
@@ -413,6 +420,23 @@ impl Trial {
 
     fn resolve(&mut self, by: u128, found: ResolutionFinding) -> Reply {
         self.done(resolve(&self.op, finding(by, found), self.now))
+    }
+
+    fn decide(&mut self, by: u128, action: Action) -> Reply {
+        let decision = ConflictResolution {
+            action,
+            instruction: None,
+            note: None,
+            by: Actor::human(&person(by)),
+            by_name: format!("person {by}"),
+            at: self.now,
+            version: Some(42),
+        };
+        self.done(resolve_conflict(&self.op, decision, self.now))
+    }
+
+    fn replan(&mut self) -> Reply {
+        self.done(replan(&self.op, &OperationId::from_parts(0, 77), self.now))
     }
 
     fn told(&self) -> Vec<Event> {
@@ -1401,4 +1425,35 @@ fn a_pause_and_a_doubt_about_the_target_hinder_a_managed_write() {
     assert_eq!(code(Standing::default()), None);
     assert_eq!(code(Standing { paused: true, ..Standing::default() }), Some(Code::Paused));
     assert_eq!(code(Standing { hold: Some(hold), paused: true, ..Standing::default() }), Some(Code::OutcomeUnknown));
+}
+
+// Conflicts: decided once, and planned anew
+
+#[test]
+fn a_conflict_is_decided_once_and_moves_nothing() {
+    let mut trial = Trial::approved();
+    refused(trial.decide(1, Action::Dismiss), Code::InvalidState);
+    assert!(trial.stale());
+    let version = trial.op.life.version;
+    assert_eq!(trial.decide(1, Action::Replan), Ok(true));
+    assert_eq!((trial.state(), trial.op.life.version), (State::Conflicted, version + 1));
+    assert_eq!(trial.decide(1, Action::Replan), Ok(false));
+    let problem = refused(trial.decide(2, Action::Replan), Code::AlreadyDecided);
+    assert_eq!((&problem.members["by"], &problem.members["by_name"]), (&json!(person(1)), &json!("person 1")));
+    refused(trial.decide(1, Action::Dismiss), Code::AlreadyDecided);
+    assert_eq!(trial.told().last(), Some(&Event::ConflictResolved));
+}
+
+#[test]
+fn only_what_ended_without_an_effect_is_planned_anew() {
+    let mut open = Trial::approved();
+    let problem = refused(open.replan(), Code::InvalidState);
+    assert!(problem.detail.contains("supersede or cancel"), "{problem}");
+    let mut conflicted = Trial::approved();
+    assert!(conflicted.stale());
+    assert_eq!((conflicted.replan(), conflicted.replan()), (Ok(true), Ok(false)));
+    assert_eq!(conflicted.op.life.replanned_by, Some(OperationId::from_parts(0, 77)));
+    let mut done = Trial::sent();
+    assert_eq!(done.report(0, OutcomeStatus::Succeeded), Ok(true));
+    refused(done.replan(), Code::InvalidState);
 }

@@ -75,6 +75,13 @@ enum Command {
         finding: ResolutionFinding,
     },
     Dispute,
+    /// Somebody decides about a conflict.
+    Decide {
+        by: u128,
+        action: Action,
+    },
+    /// The agent plans it anew.
+    Replan,
     Wait {
         seconds: i64,
     },
@@ -124,6 +131,8 @@ fn command() -> impl Strategy<Value = Command> {
         2 => Just(Command::OpenReview),
         3 => (1..=3u128, resolution()).prop_map(|(by, finding)| Command::Resolve { by, finding }),
         2 => Just(Command::Dispute),
+        2 => (1..=2u128, select(&Action::ALL[..])).prop_map(|(by, action)| Command::Decide { by, action }),
+        1 => Just(Command::Replan),
         5 => select(spans).prop_map(|seconds| Command::Wait { seconds }),
         5 => Just(Command::Again),
     ]
@@ -163,6 +172,8 @@ struct Model {
     is_disputed: bool,
     first_finding: Option<(u128, ResolutionFinding)>,
     resolution: Option<(u128, ResolutionFinding)>,
+    decision: Option<(u128, Action)>,
+    is_replanned: bool,
 }
 
 impl Model {
@@ -186,6 +197,8 @@ impl Model {
             is_disputed: false,
             first_finding: None,
             resolution: None,
+            decision: None,
+            is_replanned: false,
         }
     }
 
@@ -257,6 +270,25 @@ impl Model {
                     (self.first_finding, self.resolution) = (None, None);
                 }
                 Ok(opens)
+            }
+            Command::Decide { by, action } => match self.decision {
+                _ if self.state != State::Conflicted => Err(Code::InvalidState),
+                None => {
+                    self.decision = Some((by, action));
+                    Ok(true)
+                }
+                Some(made) if made == (by, action) => Ok(false),
+                Some(_) => Err(Code::AlreadyDecided),
+            },
+            Command::Replan => {
+                use State::*;
+                let without_effect =
+                    matches!(self.state, Failed | Conflicted | Rejected | Expired | Cancelled | Superseded);
+                let found_applied = self.resolution.is_some_and(|(_, found)| found == ResolutionFinding::Applied);
+                if !without_effect || self.is_disputed || found_applied {
+                    return Err(Code::InvalidState);
+                }
+                Ok(!std::mem::replace(&mut self.is_replanned, true))
             }
             Command::Wait { .. } | Command::Again => unreachable!(),
         }
@@ -583,6 +615,8 @@ impl Trial {
             Command::OpenReview => self.review(),
             Command::Resolve { by, finding } => self.resolve(by, finding),
             Command::Dispute => Ok(self.dispute()),
+            Command::Decide { by, action } => self.decide(by, action),
+            Command::Replan => self.replan(),
             Command::Wait { .. } | Command::Again => unreachable!(),
         }
     }
@@ -599,6 +633,7 @@ fn check_promises(before: &Operation, trial: &Trial, command: Command) {
     let (was, is) = (before.life.state, op.life.state);
     let changed = op.life != before.life;
     assert_eq!(op.life.version > before.life.version, changed, "a change has a version, and only a change");
+    assert_eq!(op.life.conflict.is_some(), is == State::Conflicted, "every conflict is kept");
     let count = |event| trial.events.iter().filter(|entry| entry.event == event).count();
 
     // 1: what was approved is what runs.

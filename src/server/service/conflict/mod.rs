@@ -15,8 +15,10 @@ use super::{
 };
 use crate::{
     model::{
-        conflict::{Conflict, ConflictState, Facts, Fields, Met, Past, ReportedBy, ResolvedBy, Sides, Write},
-        conflict::{compare, is_conflict, resolved_by},
+        conflict::{
+            Conflict, ConflictState, Facts, Fields, Met, Past, ReportedBy, ResolvedBy, Sides, Write, compare,
+            is_conflict, resolved_by,
+        },
         diff::{ArrayKeys, FieldDiff, diff},
         document::{self, ResolutionDoc},
         fingerprint::Command,

@@ -183,7 +183,7 @@ pub async fn replanned(
     old: Operation,
     new: &Operation,
 ) -> store::Result<()> {
-    let Ok(step) = rules::replan(&old, new.id(), tx.now()) else { return Ok(()) };
+    let Ok(Done::Step(step)) = rules::replan(&old, new.id(), tx.now()) else { return Ok(()) };
     let old = operation::apply(tx, &old, by.step(step)).await?;
     let Some(id) = old.life.conflict.clone().filter(|_| old.life.conflict_resolution.is_none()) else {
         return Ok(());
