@@ -209,6 +209,10 @@ fn bring_in_line(page: &Document, following: &Rc<Following>) {
     let after = dom::all_in(&new, ".row");
     let mut departed: HashMap<String, Element> = before.iter().map(|row| (id(row), row.clone())).collect();
     time::localise(&new);
+    // What has not changed stays: somebody may be about to press it.
+    if old.inner_html() == new.inner_html() {
+        return;
+    }
     for row in after {
         match departed.remove(&id(&row)) {
             Some(shown) if version(&shown) >= version(&row) && !is_gone(&shown) => {
