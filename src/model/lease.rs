@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    conflict::ResolvedBy,
     id::{AgentId, LeaseId, RunId},
     json,
     problem::{Code, Problem, RetryMode},
@@ -292,10 +293,10 @@ pub fn first_expiry(ttl: Ttl, run_ends_at: Timestamp, now: Timestamp) -> Timesta
     now.plus_seconds(ttl.0).min(run_ends_at)
 }
 
-/// The members that every conflict about a resource carries.
+/// The members that every conflict about a lease carries. Leases are short: their way on needs nobody else.
 pub fn conflict(problem: Problem, resource: &Target) -> Problem {
     let code = problem.code;
-    problem.with("error", code).with("category", code).with("resource", resource)
+    problem.with("error", code).with("category", code).with("resource", resource).with("resolver", ResolvedBy::Agent)
 }
 
 fn held(lease: &Lease, now: Timestamp) -> Problem {

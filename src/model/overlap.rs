@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
+    conflict::ResolvedBy,
     kind::Verb,
     problem::{Code, Problem},
     run::{Scope, WriteGrant},
@@ -190,6 +191,7 @@ pub fn ownership_conflict(index: usize, resource: &Scope, verb: Verb, run: &str,
     Problem::new(code, detail)
         .with("error", code)
         .with("category", code)
+        .with("resolver", ResolvedBy::Human)
         .with("resource", resource)
         .with("verb", verb)
         .with("run", run)

@@ -578,7 +578,11 @@ mod tests {
 
     #[test]
     fn a_conflict_is_decided_once_and_only_where_there_is_one() {
-        let decided = |life: Life| life.note(Event::ConflictResolved, Life::person(1));
+        let decided = |life: Life| {
+            let mut life = life.note(Event::ConflictResolved, Life::person(1));
+            life.entries.last_mut().unwrap().status = Some("dismiss".into());
+            life
+        };
         let conflicted = || new().step(Event::OperationConflicted, clock(), State::Conflicted);
         assert_eq!(replay(decided(conflicted()).entries), Ok(()));
         let twice = decided(decided(conflicted()));

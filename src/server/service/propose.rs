@@ -19,7 +19,7 @@ use super::{
 use crate::{
     model::{
         audit::{Actor, Entry, Event, key_ref},
-        conflict::Conflict,
+        conflict::{Conflict, Met},
         document,
         etag::Tags,
         fingerprint::{Account, Command, FINGERPRINT_VERSION, Fingerprint, Links},
@@ -683,7 +683,10 @@ async fn create(
         let policy = Actor::policy(format!("{}@{}", op.life.approval.rule, op.life.approval.policy_version));
         steps.extend(rules::auto_grant(&op, policy, now));
     }
-    let met = conflict::met(tx, op.proposal.target.as_str()).await?;
+    let met = match &refusal {
+        Some(_) => conflict::met(tx, op.proposal.target.as_str()).await?,
+        None => Met::default(),
+    };
     let conflict = refusal.map(|problem| {
         let conflict = Conflict { met, ..Conflict::of(ids::new::<ConflictId>(now), &op, &problem, true, now) };
         steps.push(rules::refuse_proposal(&op, conflict.id.clone(), &problem, now));
