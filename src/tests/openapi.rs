@@ -17,6 +17,8 @@ async fn the_description_names_every_route_and_how_it_refuses() {
         ("post", "/api/v1/runs"),
         ("get", "/api/v1/events"),
         ("get", "/api/v1/audit/export"),
+        ("put", "/api/v1/resources/{type}/{name}"),
+        ("post", "/api/v1/resource-rules"),
     ] {
         let operation = &description["paths"][path][method];
         let refusal = &operation["responses"]["4XX"]["content"]["application/problem+json"]["schema"]["$ref"];

@@ -79,8 +79,9 @@ on_both_databases! {
         let made = run.create("note/a", json!({"severity": "low", "to": ["ops"]})).await.ok(201);
         assert_eq!((made.header("etag"), made.body["disposition"].as_str()), ("\"1\"", Some("created")));
         let op = made.operation();
-        assert_eq!((&op["state"], &op["outcome"]["source"], &op["outcome"]["confirmed"]), (&json!("succeeded"), &json!("system"), &json!(true)));
-        assert_eq!(op["outcome"]["resulting_version"], 1);
+        let outcome = &op["outcome"];
+        assert_eq!((&op["state"], &outcome["source"]), (&json!("succeeded"), &json!("system")));
+        assert_eq!((&outcome["confirmed"], &outcome["resulting_version"]), (&json!(true), &json!(1)));
         assert_eq!(run.replace("note/a", 1, json!({"severity": "high", "to": ["ops"]})).await.ok(200).header("etag"), "\"2\"");
         let patched = run.patch("note/a", 2, json!({"to": null, "from": {"team": "net"}})).await.ok(200);
         assert_eq!(patched.header("etag"), "\"3\"");
@@ -89,7 +90,8 @@ on_both_databases! {
         let read = run.get("resources/note/a").await.ok(200);
         assert_eq!((read.header("etag"), read.header("cache-control")), ("\"3\"", "private, no-cache"));
         assert_eq!(read.body["by"]["operation"], patched.operation()["id"]);
-        assert_eq!((&read.body["version"], &read.body["managed"], &read.body["resource"]), (&json!(3), &json!(true), &json!("note/a")));
+        let read = (&read.body["version"], &read.body["managed"], &read.body["resource"]);
+        assert_eq!(read, (&json!(3), &json!(true), &json!("note/a")));
         for tags in ["\"3\"", "W/\"3\"", "\"1\", \"3\"", "*"] {
             let same = run.get("resources/note/a").header("if-none-match", tags).await.ok(304);
             assert_eq!((same.header("etag"), same.text.as_str()), ("\"3\"", ""));
@@ -99,8 +101,9 @@ on_both_databases! {
         assert_eq!((&first["value"]["severity"], &first["version"]), (&json!("low"), &json!(1)));
 
         let history = asha.get("resources/note/a/history").await.ok(200).body;
-        let versions: Vec<_> = history["versions"].as_array().unwrap().iter().map(|v| (v["version"].as_i64().unwrap(), v["change"].as_str().unwrap())).collect();
-        assert_eq!(versions, [(3, "changed"), (2, "changed"), (1, "created")]);
+        let versions = history["versions"].as_array().unwrap().iter();
+        let versions: Vec<_> = versions.map(|v| (v["version"].clone(), v["change"].as_str().unwrap())).collect();
+        assert_eq!(versions, [(json!(3), "changed"), (json!(2), "changed"), (json!(1), "created")]);
         let second = &history["versions"][1];
         assert_eq!(second["fields"].as_array().unwrap().len(), 1);
         assert_eq!((&second["fields"][0]["pointer"], &second["fields"][0]["change"]), (&json!("/severity"), &json!("replace")));
@@ -352,7 +355,8 @@ on_both_databases! {
         assert_eq!(stale.body["current_version"], 0);
         assert_eq!(run.create("note/a", json!({"again": true})).await.ok(201).header("etag"), "\"4\"");
         run.replace("note/a", 2, json!({})).await.refused(412, "stale_version");
-        let changes: Vec<_> = asha.get("resources/note/a/history").await.ok(200).body["versions"].as_array().unwrap().iter().map(|v| v["change"].clone()).collect();
+        let history = asha.get("resources/note/a/history").await.ok(200).body;
+        let changes: Vec<_> = history["versions"].as_array().unwrap().iter().map(|v| v["change"].clone()).collect();
         assert_eq!(changes, ["created", "deleted", "changed", "created"]);
         let events = app.events().await;
         assert_eq!(events.iter().filter(|event| *event == "resource.deleted").count(), 1);
@@ -391,7 +395,7 @@ on_both_databases! {
         let more = |value: Value| run.patch("note/a", 2, value).header("idempotency-key", &key);
         more(json!({"second": "x".repeat(40_000)})).await.refused(413, "payload_too_large");
         assert_eq!(more(json!({"second": 1})).await.ok(200).header("etag"), "\"3\"");
-        app.agent("idle", "omar").await.request(Method::PUT, "resources/note/c").header("idempotency-key", &fresh_key()).header("if-none-match", "*").json(json!({})).await.refused(403, "forbidden");
+        app.agent("idle", "omar").await.create("note/c", json!({})).await.refused(403, "forbidden");
     }
 
     async fn what_may_not_exist_is_not_written(app: App) {
@@ -414,7 +418,8 @@ on_both_databases! {
             let key = fresh_key();
             let create = || run.create("note/a", document.clone()).header("idempotency-key", &key);
             let refused = create().await.refused(409, "invariant_violated");
-            assert_eq!((&refused.body["rule"], &refused.body["invariant"], &refused.body["pointer"]), (&made["id"], &json!(invariant), &json!(pointer)));
+            let said = (&refused.body["rule"], &refused.body["invariant"], &refused.body["pointer"]);
+            assert_eq!(said, (&made["id"], &json!(invariant), &json!(pointer)));
             assert!(!refused.text.contains("secret-word"), "{}", refused.text);
             // The key is bound, and says the same again.
             assert_eq!(create().await.refused(409, "invariant_violated").body["conflict_id"], refused.body["conflict_id"]);
@@ -428,7 +433,7 @@ on_both_databases! {
         assert_eq!(admin.post("resource-rules", stricter).await.ok(201).body["rule"]["version"], 2);
         let voted = asha.approve(id_of(&op)).await.ok(200).operation().clone();
         assert_eq!((&voted["state"], &voted["approval"]["spent_at"]), (&json!("conflicted"), &Value::Null));
-        assert!(voted["conflict"].is_string());
+        assert!(voted["conflict"]["id"].is_string());
         assert_eq!(value(&run, "note/a").await.0, 1);
 
         admin.request(Method::DELETE, &format!("resource-rules/{}", id_of(&made))).await.ok(204);

@@ -103,7 +103,8 @@ impl Named {
         self.0.map_err(|_| Problem::new(Code::NotFound, detail))
     }
 
-    fn to_write(self) -> std::result::Result<Target, Problem> {
+    /// What is written need not exist.
+    fn spelled(self) -> std::result::Result<Target, Problem> {
         self.0.map_err(|error| Problem::at(Code::ValidationFailed, "/target", error.to_string()))
     }
 }
@@ -206,7 +207,7 @@ async fn put(
     preconditions: Preconditions,
     request: Request,
 ) -> Result<Response> {
-    let target = named.to_write()?;
+    let target = named.spelled()?;
     let value = body::document(request, &desk, "application/json").await?;
     write(&desk, &principal, &target, preconditions, Change::Put(value)).await
 }
@@ -333,6 +334,6 @@ async fn observe(
     named: Named,
     StrictJson(body): StrictJson<Observation>,
 ) -> Result<Response> {
-    let observed = resource::observe(&desk, &principal, &named.to_write()?, body).await?;
+    let observed = resource::observe(&desk, &principal, &named.spelled()?, body).await?;
     Ok(([(ETAG, etag::of(observed.version))], Json(observed)).into_response())
 }
