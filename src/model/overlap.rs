@@ -157,14 +157,10 @@ fn collide(a: &Entry, b: &Entry, plans: &[Plan], now: Timestamp) -> Option<(Coll
     }
     let writer_verbs: BTreeSet<_> = writing(grant).collect();
     let (collision, other_verbs) = match &other.usage {
-        Usage::Write(_) if writer_verbs.contains(&Verb::Delete) => (Collision::Delete, other),
-        Usage::Write(_) => (Collision::Write, other),
-        Usage::Default => (Collision::Default, other),
-        Usage::Read => (Collision::Read, other),
-    };
-    let other_verbs = match &other_verbs.usage {
-        Usage::Write(grant) => writing(grant).collect(),
-        Usage::Read | Usage::Default => BTreeSet::new(),
+        Usage::Write(grant) if writer_verbs.contains(&Verb::Delete) => (Collision::Delete, writing(grant).collect()),
+        Usage::Write(grant) => (Collision::Write, writing(grant).collect()),
+        Usage::Default => (Collision::Default, BTreeSet::new()),
+        Usage::Read => (Collision::Read, BTreeSet::new()),
     };
     let resource = if a.scope.covers(b.scope) { b.scope } else { a.scope }.clone();
     let (writer, other) = (writer.plan, other.plan);
@@ -173,9 +169,8 @@ fn collide(a: &Entry, b: &Entry, plans: &[Plan], now: Timestamp) -> Option<(Coll
 
 /// Exclusive rights of two plans that meet: resource, verb, and the time until which the other one holds.
 pub fn contested<'p>(wanted: &'p Plan, held: &'p Plan, now: Timestamp) -> Option<(usize, &'p Scope, Verb, Timestamp)> {
-    let exclusive = |(_, grant): &(usize, &WriteGrant)| grant.exclusive;
-    wanted.write_set.iter().enumerate().filter(exclusive).find_map(|(index, mine)| {
-        held.write_set.iter().enumerate().filter(exclusive).find_map(|(_, theirs)| {
+    wanted.write_set.iter().enumerate().filter(|(_, mine)| mine.exclusive).find_map(|(index, mine)| {
+        held.write_set.iter().filter(|theirs| theirs.exclusive).find_map(|theirs| {
             let verb = *mine.verbs.intersection(&theirs.verbs).next()?;
             let resource = mine.resource.intersection(&theirs.resource)?;
             let (one, two) = (mine.window(wanted.expires_at), theirs.window(held.expires_at));
@@ -303,16 +298,15 @@ mod tests {
 
         #[test]
         fn the_map_does_not_depend_on_who_comes_first(one in a_set(), two in a_set()) {
-            let named = |sets: &[Set], swapped: bool| -> BTreeSet<_> {
-                let found = overlaps(&plans(sets), Timestamp(0)).into_iter();
-                let place = |plan: usize| if swapped { 1 - plan } else { plan };
+            let named = |sets: [Set; 2], places: [usize; 2]| -> BTreeSet<_> {
+                let found = overlaps(&plans(&sets), Timestamp(0)).into_iter();
                 found.map(|overlap| {
-                    let mut parties = vec![(place(overlap.writer), overlap.writer_verbs), (place(overlap.other), overlap.other_verbs)];
+                    let mut parties = vec![(places[overlap.writer], overlap.writer_verbs), (places[overlap.other], overlap.other_verbs)];
                     parties.sort();
                     (overlap.collision, overlap.resource, parties, overlap.from, overlap.until)
                 }).collect()
             };
-            prop_assert_eq!(named(&[one.clone(), two.clone()], false), named(&[two, one], true));
+            prop_assert_eq!(named([one.clone(), two.clone()], [0, 1]), named([two, one], [1, 0]));
         }
 
         #[test]

@@ -74,6 +74,7 @@ impl Question {
                     | E::EffectOutcomeUnknown
                     | E::OperationConflicted
                     | E::ReportRefused
+                    | E::FenceRejected
             ),
             Self::TriedAgain => {
                 matches!(event, E::ClaimAbandoned | E::AttemptLicensed | E::ReviewRetryAuthorized)

@@ -41,8 +41,15 @@ pub async fn run(config: Config, file: &Path) -> Result<()> {
     Ok(())
 }
 
-pub async fn restore(config: Config, file: &Path) -> Result<()> {
-    let database = sqlite(&config, "use `pg_restore` or `psql` on an empty database")?;
+pub async fn restore(config: Config, file: Option<&Path>) -> Result<()> {
+    if let (Database::Postgres(_), None) = (&config.database, file) {
+        let records = take_over(config).await?;
+        say(&format!("took over the restored database: {records} records, each linked to the one before it"));
+        return Ok(());
+    }
+    let database =
+        sqlite(&config, "use `pg_restore` or `psql` on an empty database, then `counterfoil restore` without a file")?;
+    let file = file.ok_or_else(|| Failure::new("name the file of the backup"))?;
     let _only = serve::only_server(database)?;
     // A journal left behind would be played into the restored database.
     for taken in [database.to_owned(), beside(database, "-wal")] {

@@ -53,8 +53,8 @@ enum Word {
     Audit(audit::Word),
     /// Copy the database to a new file, beside a running desk or without one
     Backup { file: PathBuf },
-    /// Put a backup in the place of a database that is not there
-    Restore { file: PathBuf },
+    /// Put a backup in the place of a database that is not there; on PostgreSQL, without a file, take over what `pg_restore` brought back
+    Restore { file: Option<PathBuf> },
     /// Run the desk on a fresh database, with simulated agents at work
     Demo,
     /// Ask the running desk whether it is ready
@@ -90,7 +90,7 @@ async fn run(word: Word) -> Result<ExitCode> {
         Word::Executor(word) => word.run(config).await,
         Word::Kind(word) => word.run(config).await,
         Word::Backup { file } => backup::run(config, &file).await,
-        Word::Restore { file } => backup::restore(config, &file).await,
+        Word::Restore { file } => backup::restore(config, file.as_deref()).await,
         Word::Demo => demo::run(config).await,
         Word::Healthcheck => healthcheck::run(config).await,
     }

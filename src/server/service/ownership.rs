@@ -112,18 +112,16 @@ pub async fn check(desk: &Desk, principal: &Principal, question: WriteSetQuestio
     })
 }
 
-/// A run starts what it proposed, or what another run of its agent did, only while both may.
+/// A run starts what it may write itself, whichever run of its agent proposed it; an executor, what the proposing run
+/// may still write.
 pub async fn may_start(
     tx: &mut Tx,
     worker: &Worker,
     op: &Operation,
 ) -> store::Result<std::result::Result<(), Problem>> {
     let (p, now) = (&op.proposal, tx.now());
-    if let Worker::Run(run) = worker
-        && *run.id() != p.run
-        && let Err(problem) = may_write(tx, run.id(), &p.target, p.verb, now).await?
-    {
-        return Ok(Err(problem));
+    match worker {
+        Worker::Run(run) => may_write(tx, run.id(), &p.target, p.verb, now).await,
+        Worker::Executor(_) => proposer_may_write(tx, op).await,
     }
-    proposer_may_write(tx, op).await
 }

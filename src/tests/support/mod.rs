@@ -545,7 +545,7 @@ pub fn fresh_key() -> String {
     format!("key-{:032x}", u128::from_le_bytes(counterfoil::server::ids::random()))
 }
 
-fn merge(into: &mut Value, more: Value) {
+pub fn merge(into: &mut Value, more: Value) {
     for (name, value) in more.as_object().cloned().unwrap_or_default() {
         into[name] = value;
     }
