@@ -438,6 +438,25 @@ async fn after_a_restore_no_token_comes_back_and_none_that_was_handed_out_is_cur
     }
 }
 
+// Case 23
+#[tokio::test]
+async fn a_postgres_database_that_was_brought_back_is_taken_over_before_it_hands_out_tokens() {
+    let database = postgres::fresh_database().await;
+    let place = Place::new(&[("COUNTERFOIL_DATABASE_URL", &database)]);
+    let server = place.serve().await;
+    place.person("omar", "viewer", "none").await;
+    let run = place.start_run(&place.cli(&["agent", "add", "mover", "--owner", "omar"], "")).await;
+    let held = answer(place.post("leases", &run, &json!({"resource": RESOURCE}))).await.1["lease"].clone();
+    drop(server);
+    place.cli(&["restore"], "");
+    let _server = place.serve().await;
+    let (status, reply) = answer(place.post("leases", &run, &json!({"resource": RESOURCE}))).await;
+    assert_eq!(status, 201, "the lease that was held is over: {reply}");
+    assert!(token(&reply["lease"]) > token(&held) + 1, "{reply}");
+    let check = json!({"resource": "pointer/never-leased", "fencing_token": 2});
+    assert_eq!(answer(place.post("fences/check", &run, &check)).await.1["code"], "stale_fence");
+}
+
 /// A process of this test; it ends with this value.
 struct Process(Child);
 
