@@ -2,6 +2,7 @@
 //! the public API, with a token or a session. Only the people and agents are made as the command line makes them.
 
 mod client;
+mod meetings;
 mod scenes;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -20,7 +21,7 @@ use super::{
         error::{Error, Result},
     },
 };
-use crate::model::approval::Role;
+use crate::model::{approval::Role, run::Allowance};
 
 /// Who decides what visitors leave alone.
 const COLLEAGUE: &str = "colleague";
@@ -51,6 +52,11 @@ struct Tokens {
     janitor: String,
     batch: String,
     onboarding: String,
+    tuner: String,
+    responder: String,
+    hotfix: String,
+    reindexer: String,
+    cache: String,
 }
 
 impl Cast {
@@ -75,14 +81,25 @@ impl Cast {
             "match": {"target": SHORT_LIVED},
             "require": {"approval_ttl_s": SHORT_LIVED_S},
         });
-        catalogue::change_policy(desk, &Administrator::command_line(), &json!({"rules": [rule]}), None).await?;
+        let responder = json!({
+            "name": "incident response",
+            "match": {"kind": "resource.update", "target": "notification-policy/*", "agent": "incident-responder"},
+            "require": {"auto": true},
+        });
+        let rules = json!({"rules": [rule, responder]});
+        catalogue::change_policy(desk, &Administrator::command_line(), &rules, None).await?;
         let tokens = Tokens {
-            triage: agent(desk, "alert-triage").await?,
-            billing: agent(desk, "billing").await?,
-            deployer: agent(desk, "deployer").await?,
-            janitor: agent(desk, "credential-janitor").await?,
-            batch: agent(desk, "night-batch").await?,
-            onboarding: agent(desk, "onboarding").await?,
+            triage: agent(desk, "alert-triage", None).await?,
+            billing: agent(desk, "billing", None).await?,
+            deployer: agent(desk, "deployer", None).await?,
+            janitor: agent(desk, "credential-janitor", None).await?,
+            batch: agent(desk, "night-batch", None).await?,
+            onboarding: agent(desk, "onboarding", None).await?,
+            tuner: agent(desk, "alert-tuner", Some("notification-policy/* create replace")).await?,
+            responder: agent(desk, "incident-responder", Some("notification-policy/* update")).await?,
+            hotfix: agent(desk, "hotfix", None).await?,
+            reindexer: agent(desk, "reindexer", Some("search-index/* lease")).await?,
+            cache: agent(desk, "cache-tuner", Some("cache-policy/* create update")).await?,
         };
         Ok(Self { visitors: hired, colleague_password, tokens })
     }
@@ -102,10 +119,12 @@ async fn person(desk: &Desk, name: &str, role: Role, group: &str) -> Result<Stri
     Ok(password)
 }
 
-/// Makes an agent of the admin's; its token.
-async fn agent(desk: &Desk, name: &str) -> Result<String> {
+/// Makes an agent of the admin's, with this ceiling; its token.
+async fn agent(desk: &Desk, name: &str, allow: Option<&str>) -> Result<String> {
     let name = Label::try_from(name.to_owned()).map_err(Error::internal)?;
-    let new = NewAgent { name, owner: "admin".to_owned(), allow: None };
+    let allow =
+        allow.map(|line| line.parse::<Allowance>().map(|line| vec![line])).transpose().map_err(Error::internal)?;
+    let new = NewAgent { name, owner: "admin".to_owned(), allow };
     let issued = agents::create_agent(desk, &Administrator::command_line(), new).await?;
     Ok(issued.token.reveal().to_owned())
 }

@@ -23,10 +23,10 @@ use crate::model::{
 };
 
 /// Between two steps of a scene.
-const BREATH: Duration = Duration::from_secs(3);
+pub(super) const BREATH: Duration = Duration::from_secs(3);
 /// How long the colleague leaves routine work to others, and what is worth a visitor's look.
-const ROUTINE: Duration = Duration::from_secs(15);
-const NOTABLE: Duration = Duration::from_secs(90);
+pub(super) const ROUTINE: Duration = Duration::from_secs(15);
+pub(super) const NOTABLE: Duration = Duration::from_secs(90);
 /// Outcomes nobody knows: somebody has to settle them, so there are not many.
 const SILENCES: i64 = 3;
 
@@ -41,20 +41,34 @@ pub async fn play(api: Api, cast: Cast) {
         stage.repeat(Scene::StagedRefund, &tokens.billing),
         stage.repeat(Scene::Release, &tokens.deployer),
         stage.repeat(Scene::Deletion, &tokens.janitor),
+        stage.repeat(Scene::StalePlan { responder: &tokens.responder }, &tokens.tuner),
+        stage.repeat(Scene::Hotfix, &tokens.hotfix),
+        stage.repeat(Scene::Handover { agent: &tokens.reindexer }, &tokens.reindexer),
+        stage.repeat(Scene::Tuning, &tokens.cache),
     );
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Scene {
+enum Scene<'a> {
     Ticket,
     Expiry,
     Silence,
     StagedRefund,
     Release,
     Deletion,
+    /// With the token of the agent whose change it meets.
+    StalePlan {
+        responder: &'a str,
+    },
+    Hotfix,
+    /// With the token under which the second worker runs.
+    Handover {
+        agent: &'a str,
+    },
+    Tuning,
 }
 
-impl Scene {
+impl Scene<'_> {
     /// What the agent calls its run.
     fn label(self) -> &'static str {
         match self {
@@ -64,7 +78,22 @@ impl Scene {
             Self::StagedRefund => "refunds",
             Self::Release => "releases",
             Self::Deletion => "rotation",
+            Self::StalePlan { .. } => "alert tuning",
+            Self::Hotfix => "hotfixes",
+            Self::Handover { .. } => "reindex",
+            Self::Tuning => "cache tuning",
         }
+    }
+
+    /// What it may write, where that is bounded.
+    fn write_set(self) -> Option<Value> {
+        let (resource, verbs): (&str, &[&str]) = match self {
+            Self::StalePlan { .. } => ("notification-policy/*", &["create", "replace"]),
+            Self::Handover { .. } => ("search-index/*", &["lease"]),
+            Self::Tuning => ("cache-policy/*", &["create", "update"]),
+            _ => return None,
+        };
+        Some(json!([{"resource": resource, "verbs": verbs}]))
     }
 
     /// Between two rounds.
@@ -72,25 +101,25 @@ impl Scene {
         Duration::from_secs(match self {
             Self::Ticket => 20,
             Self::StagedRefund => 30,
-            Self::Expiry | Self::Release => 40,
-            Self::Deletion => 60,
+            Self::Expiry | Self::Release | Self::Handover { .. } | Self::Tuning => 40,
+            Self::Deletion | Self::StalePlan { .. } | Self::Hotfix => 60,
             Self::Silence => 120,
         })
     }
 }
 
-struct Stage {
-    api: Api,
+pub(super) struct Stage {
+    pub(super) api: Api,
     colleague_password: String,
     /// Signs in when there is something to decide.
     colleague: OnceCell<Person>,
     /// Version of the production release pointer.
-    released: AtomicI64,
+    pub(super) released: AtomicI64,
 }
 
 impl Stage {
     /// One agent's life: the scene, a rest, the scene again. A run that is stopped or disturbed makes room for the next.
-    async fn repeat(&self, scene: Scene, agent: &str) {
+    async fn repeat(&self, scene: Scene<'_>, agent: &str) {
         let mut round = 0;
         loop {
             let Err(error) = self.rounds(scene, agent, &mut round).await;
@@ -99,8 +128,11 @@ impl Stage {
         }
     }
 
-    async fn rounds(&self, scene: Scene, agent: &str, round: &mut i64) -> Result<Infallible> {
-        let run = self.api.start_run(agent, scene.label()).await?;
+    async fn rounds(&self, scene: Scene<'_>, agent: &str, round: &mut i64) -> Result<Infallible> {
+        let run = match scene.write_set() {
+            Some(set) => self.api.start_run_within(agent, scene.label(), set).await?,
+            None => self.api.start_run(agent, scene.label()).await?,
+        };
         loop {
             *round += 1;
             match scene {
@@ -110,13 +142,17 @@ impl Stage {
                 Scene::StagedRefund => self.staged_refund(&run, *round).await?,
                 Scene::Release => self.release(&run, *round).await?,
                 Scene::Deletion => self.deletion(&run, *round).await?,
+                Scene::StalePlan { responder } => self.stale_plan(&run, responder, *round).await?,
+                Scene::Hotfix => self.hotfix(&run, *round).await?,
+                Scene::Handover { agent } => self.handover(&run, agent, *round).await?,
+                Scene::Tuning => self.tuning(&run, *round).await?,
             }
             sleep(scene.rest()).await;
         }
     }
 
     /// Waits for a decision; after `patience` the colleague makes it.
-    async fn decision(&self, run: &Run, op: Operation, patience: Duration, vote: Vote) -> Result<Operation> {
+    pub(super) async fn decision(&self, run: &Run, op: Operation, patience: Duration, vote: Vote) -> Result<Operation> {
         if let Ok(changed) = timeout(patience, run.change(&op)).await {
             return changed;
         }
@@ -124,12 +160,12 @@ impl Stage {
         run.change(&op).await
     }
 
-    async fn colleague(&self) -> Result<&Person> {
+    pub(super) async fn colleague(&self) -> Result<&Person> {
         self.colleague.get_or_try_init(|| self.api.sign_in(COLLEAGUE, &self.colleague_password)).await
     }
 
     /// Carries out what was approved, and reports success; whether it came to that.
-    async fn carry_out(&self, run: &Run, op: &Operation, mut outcome: Value) -> Result<bool> {
+    pub(super) async fn carry_out(&self, run: &Run, op: &Operation, mut outcome: Value) -> Result<bool> {
         if op.state != State::Approved {
             return Ok(false);
         }
