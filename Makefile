@@ -61,6 +61,12 @@ shots: site end2end/node_modules/.stamp
 	cargo build --quiet $(TESTS)
 	cd end2end && COUNTERFOIL_BIN="$(BUILD)/debug/counterfoil" COUNTERFOIL_CHROMIUM="$$(../.ci/chromium)" npx --no-install playwright test --config shots.config.ts $(ARGS)
 
+## collide: stops real agents between read and write, and shows what becomes of their stale writes and lost leases
+collide:
+	@.ci/need rust
+	@.ci/need postgres
+	.ci/with-postgres .ci/cargo-test $(SERVER) collide
+
 ## bench: size, start, memory, wake-up and throughput of the release build
 bench: build size
 	@.ci/bench $(RELEASE)
@@ -144,4 +150,4 @@ end2end/node_modules/.stamp: end2end/package.json end2end/package-lock.json
 	@touch $@
 
 FORCE:
-.PHONY: build run demo test lint e2e shots bench size fuzz site clean help FORCE
+.PHONY: build run demo test lint e2e shots collide bench size fuzz site clean help FORCE

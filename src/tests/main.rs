@@ -5,6 +5,7 @@ mod audit;
 mod backup;
 mod catalogue;
 mod claim;
+mod collide;
 mod command_line;
 mod conflicts;
 mod crash;
