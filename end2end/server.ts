@@ -25,6 +25,7 @@ export interface Operation {
   fingerprint: string;
   short_code: string;
   outcome: { status: string; provider_reference: string | null } | null;
+  conflict: { id: string } | null;
 }
 
 export interface Claim {

@@ -2,9 +2,13 @@
 import { join } from "node:path";
 import { test } from "./fixtures.ts";
 import { fresh, payment, release, ticket, transition } from "./proposals.ts";
+import { collide, create, policy } from "./resources.ts";
+import { expectStatus, type Members } from "./server.ts";
 
 const OUT = join(import.meta.dirname, "../target/shots");
 const WIDTHS = [1440, 390];
+/** `ONLY=conflict` narrows them. */
+const ONLY = new RegExp(process.env.ONLY ?? "");
 const SCHEMES = ["light", "dark"] as const;
 
 // Some pages are pictures of refusals.
@@ -36,6 +40,29 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
   const stale = await run.tryPropose(release({ environment }));
   const { operation: conflicted } = (await stale.json()) as { operation: { id: string } };
   const picks = [await run.propose(ticket()), await run.propose(transition())].map(({ id }) => `pick=${id}`).join("&");
+  const lin = await person("operator");
+  const tuner = await server.agent("alert-tuner", "omar");
+  const filter = await server.agent("noise-filter", "omar");
+  const scope = "notification-policy/*";
+  const planning = await tuner.run({ label: "night shift", write_set: [{ resource: scope, verbs: ["create", "replace", "update", "lease"] }] });
+  const raising = await filter.run({ label: "hourly", write_set: [{ resource: scope, verbs: ["create", "update"] }], reads: ["release/prod-eu"] });
+  const wider: Members = { ...policy, dedupe_window_s: 600, escalate_after_s: 1800, destinations: ["pager-eu", "ops-mail", "pager-apac"] };
+  const raised: Members = { severity: "critical", escalate_after_s: 600 };
+  const reason = "Alerts fire twice for one incident. Widening the window and adding the APAC pager. Escalation can wait longer at night.";
+  const met = await collide(planning, raising, asha, { proposed: wider, patch: raised, reason });
+  const replanned = await collide(planning, raising, asha, { proposed: wider, patch: raised, reason });
+  const api = await lin.api();
+  const instruction = "Keep severity at critical and escalate_after_s at 600. Propose only dedupe_window_s 600 and pager-apac, as an update.";
+  await expectStatus(await api.post(`/api/v1/conflicts/${replanned.conflict}/resolution`, { data: { action: "replan", instruction } }), 200);
+  const patch = { dedupe_window_s: 600, destinations: ["pager-eu", "ops-mail", "pager-apac"] };
+  const again = await planning.propose({ kind: "resource.update", target: replanned.target, expected_version: 2, params: { patch }, replans: replanned.loser.id });
+  const held = await create(planning, asha, policy, "notification-policy/staging-alerts");
+  const update = await planning.propose({ kind: "resource.update", target: held, expected_version: 1, params: { patch: { severity: "low", owner: null } } });
+  const leased = await planning.http.post("/api/v1/leases", { data: { resource: held, ttl_s: 300 } });
+  const { lease } = await expectStatus<{ lease: { id: string } }>(leased, 201);
+  const ahead = { kinds: ["resource.update"], targets: ["notification-policy/team-*"], max_count: 5, expires_in_s: 3600, reason: "Tuning tonight" };
+  await expectStatus(await (await asha.api()).post(`/api/v1/runs/${planning.id}/approvals`, { data: ahead }), 200, 201);
+  const check = "/conflict-map?write=notification-policy/prod-x%20replace";
 
   const pages: [name: string, path: string, who: typeof asha | null][] = [
     ["signin", "/sign-in", null],
@@ -50,6 +77,20 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
     ["conflicted", `/operations/${conflicted.id}`, asha],
     ["unknown", `/operations/${unknown.id}`, asha],
     ["unknown-list", "/unknown", asha],
+    ["conflicts", "/conflicts", asha],
+    ["conflict", `/conflicts/${met.conflict}`, lin],
+    ["conflict-unified", `/conflicts/${met.conflict}?view=unified`, lin],
+    ["conflict-replanned", `/conflicts/${replanned.conflict}`, lin],
+    ["conflict-operation", `/operations/${met.loser.id}`, asha],
+    ["replan", `/operations/${again.id}`, asha],
+    ["update", `/operations/${update.id}`, asha],
+    ["resources", "/resources", asha],
+    ["resource", `/resources/${met.target}`, asha],
+    ["leases", "/leases", asha],
+    ["lease", `/leases/${lease.id}`, lin],
+    ["conflict-map", "/conflict-map", asha],
+    ["conflict-map-checked", check, asha],
+    ["run-planning", `/runs/${planning.id}`, asha],
     ["runs", "/runs", asha],
     ["run", `/runs/${run.id}`, asha],
     ["problems", "/problems", asha],
@@ -62,11 +103,11 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
     ),
   ];
 
-  for (const who of [null, asha, admin]) {
+  for (const who of [null, asha, lin, admin]) {
     const context = await browser.newContext({ baseURL: server.url });
     const page = await context.newPage();
     if (who) await signIn(page, who);
-    for (const [name, path] of pages.filter(([, , viewer]) => viewer === who)) {
+    for (const [name, path] of pages.filter(([name, , viewer]) => viewer === who && ONLY.test(name))) {
       for (const width of WIDTHS) {
         await page.setViewportSize({ width, height: 900 });
         for (const colorScheme of SCHEMES) {

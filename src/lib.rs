@@ -4,6 +4,9 @@
 //! - `ui`: what the browser may contain: islands, and the view pieces the server shares with them.
 //! - `server`: everything else. Data flows one way: `web → service → store`, all over `model`.
 
+// A page is one type, as deep as its markup.
+#![recursion_limit = "256"]
+
 #[cfg(all(feature = "ssr", feature = "hydrate"))]
 compile_error!("`ssr` and `hydrate` are two halves: build one at a time");
 

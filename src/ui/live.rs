@@ -3,9 +3,10 @@
 //! | | |
 //! |---|---|
 //! | `.live` | says that the page is live, and as of when |
-//! | `#list` | a list of the queue: read again from the server when something happened, and brought in line |
+//! | `#list` | a list: read again from the server when something happened, and brought in line |
 //! | `.row[data-id][data-version]` in it | an older version never replaces a newer; a row that left stays grey for ten seconds and says why |
-//! | `[data-operation][data-id][data-version]` | an operation's page: told about, never replaced under its reader |
+//! | `[data-rows]` on the list | where a row that left says why: `/leases` asks `/leases/{id}/row`; without it, `/operations`; empty, nobody is asked |
+//! | `article[data-id][data-version]` | the page of one thing: told about, never replaced under its reader; `data-rows` as above |
 //!
 //! Nothing is decided here: what a row says is always the server's own markup.
 
@@ -76,7 +77,7 @@ fn listen(following: Rc<Following>) {
         // What happened between the page and the stream is in no event.
         happened(&known);
     });
-    for topic in ["operation", "reset"] {
+    for topic in ["operation", "conflict", "lease", "resource", "run", "reset"] {
         let known = following.clone();
         dom::on(&source, topic, move |event: MessageEvent| {
             said_live();
@@ -284,12 +285,21 @@ fn keep_pick(old: &Element, new: &Element) {
     }
 }
 
+/// What the server says has become of a row, or of the thing a page is about.
+async fn became(shown: &Element, part: &str) -> Option<Element> {
+    let around = shown.closest("[data-rows]").ok().flatten();
+    let rows = around.and_then(|around| around.get_attribute("data-rows")).unwrap_or("/operations".to_owned());
+    if rows.is_empty() {
+        return None;
+    }
+    let here = window().location().origin().ok()?;
+    let address = format!("{here}{rows}/{}/row", id(shown));
+    find_in_page(&parse(&fetch(&address).await.ok()?)?, part)
+}
+
 /// Turns a row grey, lets it say what became of it, and takes it away after a while.
 async fn let_go(row: Element, following: Rc<Following>) {
-    let here = window().location().origin().unwrap_or_default();
-    let words = fetch(&format!("{here}/operations/{}/row", id(&row))).await.ok();
-    let told = words.and_then(|html| parse(&html)).and_then(|page| find_in_page(&page, ".row-gone"));
-    match told {
+    match became(&row, ".row-gone").await {
         Some(told) => {
             time::localise(&told);
             _ = row.replace_with_with_node_1(&told);
@@ -315,9 +325,9 @@ fn leave(row: &Element, following: &Rc<Following>) {
     }
 }
 
-/// Tells the reader of an operation's page that it has moved on. The page itself stays as it was read.
+/// Tells the reader of a page about one thing that it has moved on. The page itself stays as it was read.
 fn tell(event: &MessageEvent) {
-    let Some(sheet) = dom::find("[data-operation][data-id][data-version]") else { return };
+    let Some(sheet) = dom::find("article[data-id][data-version]") else { return };
     let Some(data) = event.data().as_string().and_then(|data| js_sys::JSON::parse(&data).ok()) else { return };
     let member = |name: &str| js_sys::Reflect::get(&data, &name.into()).unwrap_or_default();
     let is_newer = member("version").as_f64().is_some_and(|newer| newer as i64 > version(&sheet));
@@ -325,9 +335,7 @@ fn tell(event: &MessageEvent) {
         return;
     }
     spawn_local(async move {
-        let here = window().location().origin().unwrap_or_default();
-        let words = fetch(&format!("{here}/operations/{}/row", id(&sheet))).await.ok();
-        let told = words.and_then(|html| parse(&html)).and_then(|page| find_in_page(&page, ".wide"));
+        let told = became(&sheet, ".wide").await;
         if let Some(told) = &told {
             time::localise(told);
         }

@@ -149,8 +149,8 @@ pub struct PlannedView {
 
 #[derive(Debug, Serialize)]
 pub struct Refusal {
-    code: Code,
-    detail: String,
+    pub code: Code,
+    pub detail: String,
     #[serde(flatten)]
     members: serde_json::Map<String, serde_json::Value>,
 }

@@ -21,7 +21,7 @@ use crate::{
     server::store::{
         Conn,
         agent::{self, Agent},
-        catalogue,
+        catalogue, conflict,
         operation::{self, Filter, Order},
         queue::{self, Tally},
     },
@@ -37,14 +37,15 @@ const SCAN: i64 = 1000;
 /// What the top bar counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Of the last day.
+    /// Open ones.
     pub conflicts: i64,
     pub unknown: i64,
 }
 
 pub async fn counts(desk: &Desk, now: Timestamp) -> Result<Counts> {
-    let Tally { conflicted, unknown, .. } = queue::tally(&mut desk.store.read().await?, now, now).await?;
-    Ok(Counts { conflicts: conflicted, unknown })
+    let mut conn = desk.store.read().await?;
+    let Tally { unknown, .. } = queue::tally(&mut conn, now, now).await?;
+    Ok(Counts { conflicts: conflict::count_open(&mut conn).await?, unknown })
 }
 
 /// Names of all kinds, for a filter.
@@ -52,6 +53,15 @@ pub async fn kind_names(desk: &Desk) -> Result<Vec<String>> {
     let kinds = catalogue::kinds(&mut desk.store.read().await?).await?;
     let name = |kind: &catalogue::Versioned| kind.document["name"].as_str().map(str::to_owned);
     Ok(kinds.iter().filter_map(name).collect())
+}
+
+/// Names of all agents that still work, for a filter.
+pub async fn agent_names(desk: &Desk) -> Result<Vec<String>> {
+    let agents = agent::list(&mut desk.store.read().await?).await?;
+    let mut names: Vec<_> =
+        agents.into_iter().filter(|agent| agent.revoked_at.is_none()).map(|agent| agent.name).collect();
+    names.sort();
+    Ok(names)
 }
 
 /// The lists of the queue.

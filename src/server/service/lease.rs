@@ -296,6 +296,16 @@ pub async fn list(
     Ok(found.into_iter().map(|named| LeaseView::new(named, now)).collect())
 }
 
+/// One lease, whatever has become of it.
+///
+/// # Errors
+/// `not_found`.
+pub async fn get(desk: &Desk, id: &LeaseId) -> Result<LeaseView> {
+    let found = lease::find(&mut desk.store.read().await?, id).await?;
+    let found = found.ok_or_else(|| Problem::new(Code::NotFound, "there is no lease of this id"))?;
+    Ok(LeaseView::new(found, desk.now()))
+}
+
 /// What one run holds.
 pub async fn of_run(desk: &Desk, run: &RunId) -> Result<Vec<LeaseView>> {
     let now = desk.now();

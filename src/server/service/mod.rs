@@ -25,6 +25,7 @@ pub mod run;
 pub mod run_approval;
 pub mod settings;
 pub mod sheet;
+pub mod shelf;
 pub mod throttle;
 mod version;
 

@@ -176,6 +176,16 @@ async fn coverable(conn: &mut Conn, globs: &[KindGlob]) -> store::Result<std::re
     Ok(Ok(kinds.into_iter().filter(is_covered).collect()))
 }
 
+/// Names of the kinds of which some operation can be covered.
+///
+/// # Errors
+/// When the database is away.
+pub async fn coverable_kinds(desk: &Desk) -> Result<Vec<String>> {
+    let stored = catalogue::kinds(&mut desk.store.read().await?).await?;
+    let kinds = stored.iter().filter_map(|stored| Kind::load(&stored.document).ok()).filter(bounds::may_cover);
+    Ok(kinds.map(|kind| kind.name.to_string()).collect())
+}
+
 fn in_words(approval: &RunApproval) -> String {
     let list = |texts: Vec<String>| texts.join(", ");
     format!(

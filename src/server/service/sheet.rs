@@ -2,11 +2,15 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde_json::Value;
+
 use super::{
     Desk,
+    conflict::{Plan, differences, plan},
     error::{Error, Result},
     kinds::CompiledKind,
     operation::{approvers, as_of, get, owner_now, voters},
+    resource::{may_read, rules},
     review,
 };
 use crate::{
@@ -14,6 +18,7 @@ use crate::{
         approval::{Review, Voter, may_vote},
         audit::Actor,
         conflict::Conflict,
+        diff::ArrayKeys,
         evidence::Evidence,
         fingerprint::Command,
         id::{AgentId, OperationId, PersonId},
@@ -26,7 +31,7 @@ use crate::{
             Conn,
             agent::{self, Agent},
             conflict, evidence, executor, log,
-            operation::{Filter, Order, list, same_command, unsettled_on_target, waiting_on_target},
+            operation::{self, Filter, Order, list, same_command, unsettled_on_target, waiting_on_target},
             person, resource, run,
         },
         web::auth::{PersonIdentity, Principal},
@@ -52,14 +57,29 @@ pub struct Sheet {
     /// An earlier one on the target whose outcome is not known, for which this one waits.
     pub waits_for: Option<Operation>,
     pub conflict: Option<Conflict>,
+    /// The plan whose place this one takes after a conflict, and in what this one differs from it.
+    pub replans: Option<Plan>,
+    /// The plan that took the place of this one.
+    pub replanned_by: Option<Operation>,
     /// Oldest first.
     pub evidence: Vec<Evidence>,
     /// Numbers of the first and the last record about it.
     pub records: Option<(u64, u64)>,
     /// What is known here of the target.
     pub known: Option<resource::Known>,
+    pub document: Document,
+    /// How the lists in it are compared.
+    pub array_keys: ArrayKeys,
     pub place: Place,
     names: HashMap<String, String>,
+}
+
+/// The document that is written, where it is held here.
+pub enum Document {
+    /// As it is now; `None` where nothing is there, or it lives elsewhere.
+    Shown(Option<Value>),
+    /// Its rules do not name a group of the reader.
+    NotForReader,
 }
 
 /// What the reader may do about it.
@@ -108,6 +128,17 @@ impl Sheet {
         let unsettled = unsettled_on_target(conn, p.target.as_str()).await?.into_iter().map(|other| as_of(other, now));
         let waits_for = unsettled.into_iter().find(|other| other.id() != op.id() && is_doubtful(other));
         let lines = log::of_operation(conn, id).await?;
+        let rules = rules::of(desk, conn, p.target.as_str()).await?;
+        let is_readable = may_read(conn, &Principal::Person(reader.clone()), p.target.as_str()).await?;
+        let document = match is_readable {
+            true => Document::Shown(resource::document(conn, p.target.as_str()).await?),
+            false => Document::NotForReader,
+        };
+        let replans = plan(desk, conn, p.links.replans.as_ref(), |old| differences(old, &op)).await?;
+        let replanned_by = match &op.life.replanned_by {
+            Some(id) => operation::find(conn, id).await?.map(|op| as_of(op, now)),
+            None => None,
+        };
         Ok(Self {
             command,
             kind: desk.kind(conn, &p.kind, Some(p.kind_version)).await?,
@@ -120,9 +151,13 @@ impl Sheet {
             waiting_behind,
             waits_for,
             conflict,
+            replans,
+            replanned_by,
             evidence: evidence::of_operation(conn, id).await?,
             records: lines.first().zip(lines.last()).map(|(first, last)| (first.seq, last.seq)),
             known: resource::find(conn, p.target.as_str()).await?,
+            document,
+            array_keys: rules::array_keys(&rules),
             place: place(conn, &reader.voter(), id, now).await?,
             names: names(conn).await?,
             op,

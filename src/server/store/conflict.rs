@@ -3,7 +3,7 @@
 use super::{Conn, Result, Sql, Tx, json, sql};
 use crate::model::{
     conflict::{Conflict, ConflictState},
-    id::{AgentId, ConflictId},
+    id::{AgentId, ConflictId, RunId},
 };
 
 pub async fn insert(tx: &mut Tx, agent: &AgentId, conflict: &Conflict) -> Result<()> {
@@ -51,6 +51,9 @@ pub struct Filter {
     pub target: Option<String>,
     /// Whose write was refused.
     pub agent: Option<AgentId>,
+    pub run: Option<RunId>,
+    /// Part of a resource.
+    pub q: Option<String>,
     /// Only what is older than this one.
     pub before: Option<ConflictId>,
     pub limit: i64,
@@ -81,6 +84,15 @@ pub async fn list(conn: &mut Conn, filter: &Filter) -> Result<Vec<Listed>> {
         let Some(value) = value else { continue };
         values.push(value);
         clauses.push_str(&format!(" AND {column} ${}", values.len()));
+    }
+    if let Some(run) = &filter.run {
+        values.push(run.to_string());
+        clauses.push_str(&format!(" AND operation IN (SELECT id FROM operation WHERE run = ${})", values.len()));
+    }
+    if let Some(q) = &filter.q {
+        let escaped = q.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+        values.push(format!("%{escaped}%"));
+        clauses.push_str(&format!(" AND lower(resource) LIKE ${} ESCAPE '\\'", values.len()));
     }
     let query = format!(
         "SELECT record, kind, agent, met_agent FROM conflict WHERE 1 = 1{clauses} ORDER BY id DESC LIMIT {}",

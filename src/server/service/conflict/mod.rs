@@ -36,7 +36,9 @@ use crate::{
 };
 
 pub use resolve::{ResolveRequest, replanned, resolve};
-pub use sheet::{ConflictSheet, Hand, Line, Listed, Plan, Rights, Values, VersionStep, list as lines, sheet};
+pub use sheet::{
+    ConflictSheet, Hand, Line, LinesQuery, Listed, Plan, Rights, Values, VersionStep, list as lines, plan, sheet,
+};
 
 /// Changed fields that one answer names.
 const MAX_FIELDS: usize = 500;
@@ -425,6 +427,7 @@ pub async fn list(
         agent,
         before: query.cursor,
         limit: limit + 1,
+        ..Filter::default()
     };
     let mut found = conflict::list(&mut desk.store.read().await?, &filter).await?;
     let has_more = found.len() as i64 > limit;

@@ -18,7 +18,7 @@ use crate::{
     },
     server::{
         service::{Desk, error::Result, operation::as_of as lapsed, sheet::names},
-        store::{Conn, conflict, operation, resource, run},
+        store::{Conn, agent as agents, conflict, operation, resource, run},
         web::auth::{PersonIdentity, Principal},
     },
 };
@@ -90,6 +90,8 @@ pub struct Hand {
     pub agent: Option<AgentId>,
     pub run: Option<RunId>,
     pub operation: Option<OperationId>,
+    /// The operation's short code.
+    pub number: Option<String>,
     pub person: Option<PersonId>,
     pub approval: Option<ApprovalId>,
     /// People who approved it, in the order they did.
@@ -173,7 +175,8 @@ async fn document_sides(conn: &mut Conn, op: &Operation, as_of: AsOf) -> Result<
     Ok([as_read, proposed, now])
 }
 
-async fn plan(
+/// The other plan of the same intent, and in what the two differ.
+pub async fn plan(
     desk: &Desk,
     conn: &mut Conn,
     id: Option<&OperationId>,
@@ -216,6 +219,7 @@ async fn chain(
             && let Some(made_by) = operation::find(conn, id).await?
         {
             let approval = &made_by.life.approval;
+            hand.number = Some(made_by.proposal.fingerprint.short_code());
             hand.approvers = made_by.standing_approvals().map(|vote| vote.name.clone()).collect();
             hand.granted_by_rule =
                 (hand.approvers.is_empty() && approval.granted_at.is_some()).then(|| approval.rule.clone());
@@ -252,18 +256,40 @@ pub struct Listed {
 
 const PAGE: i64 = 50;
 
+/// What the list of the pages asks for.
+#[derive(Debug, Clone, Default)]
+pub struct LinesQuery {
+    pub state: Option<ConflictState>,
+    /// Whose write was refused, by name.
+    pub agent: Option<String>,
+    pub run: Option<RunId>,
+    pub kind: Option<String>,
+    /// Part of a resource.
+    pub q: Option<String>,
+    pub before: Option<ConflictId>,
+}
+
 /// Conflicts, the newest first.
 ///
 /// # Errors
 /// When the database is away.
-pub async fn list(desk: &Desk, state: Option<ConflictState>, before: Option<ConflictId>) -> Result<Listed> {
+pub async fn list(desk: &Desk, query: LinesQuery) -> Result<Listed> {
+    let LinesQuery { state, agent, run, kind, q, before } = query;
     let mut conn = desk.store.read().await?;
-    let filter = Filter { state, before, limit: PAGE + 1, ..Filter::default() };
+    let names = names(&mut conn).await?;
+    let open = conflict::count_open(&mut conn).await?;
+    let agent = match agent {
+        Some(name) => match agents::list(&mut conn).await?.into_iter().find(|agent| agent.name == name) {
+            Some(agent) => Some(agent.id),
+            None => return Ok(Listed { lines: Vec::new(), next: None, open }),
+        },
+        None => None,
+    };
+    let filter = Filter { state, kind, agent, run, q, before, limit: PAGE + 1, ..Filter::default() };
     let mut found = conflict::list(&mut conn, &filter).await?;
     let has_more = found.len() as i64 > PAGE;
     found.truncate(PAGE as usize);
     let next = found.last().filter(|_| has_more).map(|last| last.conflict.id.clone());
-    let names = names(&mut conn).await?;
     let name = |id: &AgentId| names.get(id.as_str()).cloned().unwrap_or_else(|| id.to_string());
     let mut lines = Vec::new();
     for listed in found {
@@ -276,5 +302,5 @@ pub async fn list(desk: &Desk, state: Option<ConflictState>, before: Option<Conf
             op,
         });
     }
-    Ok(Listed { lines, next, open: conflict::count_open(&mut conn).await? })
+    Ok(Listed { lines, next, open })
 }

@@ -6,20 +6,28 @@
 
 mod audit;
 mod bulk;
+mod conflict;
 pub mod error;
 pub mod fields;
+mod leases;
+mod map;
 mod operation;
 pub mod parts;
 mod people;
+mod plans;
 mod problems;
 mod queue;
 pub mod render;
+mod resources;
+mod run_approvals;
 mod runs;
 mod settings;
 mod setup;
 pub mod shell;
 mod sign_in;
+mod three;
 mod unknown;
+mod work;
 
 use axum::{
     Router,
@@ -49,6 +57,10 @@ pub fn routes(state: AppState) -> Router<AppState> {
         .merge(queue::routes())
         .merge(bulk::routes())
         .merge(runs::routes())
+        .merge(conflict::routes())
+        .merge(resources::routes())
+        .merge(leases::routes())
+        .merge(map::routes())
         .merge(settings::routes())
         .merge(people::routes())
         .merge(sign_in::routes())

@@ -5,12 +5,14 @@ use leptos::prelude::*;
 use serde::Deserialize;
 
 use super::{
+    conflict,
     parts::{self, Empty, Head},
     render::{Page, Visitor, query},
     shell::Place,
 };
 use crate::{
     model::{
+        conflict::Action,
         id::{OperationId, PersonId},
         kind::{Risk, short_digests},
         operation::{
@@ -107,8 +109,7 @@ async fn show(visitor: Visitor, body::Query(given): body::Query<Given>) -> Resul
     let kinds = desk::kind_names(&visitor.desk).await?;
     let now = visitor.now;
     let title = heading(&asked, &queue);
-    let place = if asked.lane == Lane::Conflicts { Place::Conflicts } else { Place::Desk };
-    Ok(visitor.page(&title, place, || {
+    Ok(visitor.page(&title, Place::Desk, || {
         view! {
             <Head title=title.clone() aside=Some(parts::live().into_any())>
                 {subtitle(asked.lane)}
@@ -463,7 +464,7 @@ pub fn row(row: &Row, last: Last, pick: Pick, now: Timestamp) -> impl IntoView +
                 {parts::risk(p.risk)}
                 <div class="row-what">
                     <div class="row-name">
-                        <a class="row-link" href=format!("/operations/{}", p.id)>
+                        <a class="row-link" href=page_of(op)>
                             <b>{p.title.clone()}</b>
                             " "
                             {parts::target(p.target.as_str())}
@@ -484,6 +485,14 @@ pub fn row(row: &Row, last: Last, pick: Pick, now: Timestamp) -> impl IntoView +
                 {last}
             </div>
         </li>
+    }
+}
+
+/// Where a row leads: a conflict has a page of its own.
+fn page_of(op: &Operation) -> String {
+    match &op.life.conflict {
+        Some(id) => conflict::address(id),
+        None => format!("/operations/{}", op.id()),
     }
 }
 
@@ -555,6 +564,15 @@ pub fn became(op: &Operation, now: Timestamp, reader: &PersonIdentity) -> (Strin
     let (state, life) = (state_at(op, now), &op.life);
     let name = |by: &PersonId, name: &str| if by == reader.id() { "you".to_owned() } else { name.to_owned() };
     let last_vote = op.standing_votes().last();
+    if let (State::Conflicted, Some(done)) = (state, &life.conflict_resolution) {
+        let how = match done.action {
+            Action::Replan => "sent back for a new plan",
+            Action::AcceptCurrent => "settled as it is there",
+            Action::Dismiss => "dismissed",
+        };
+        let by = if done.by.id == reader.id().as_str() { "you" } else { &done.by_name };
+        return (format!("{how} by {by}"), done.at);
+    }
     match (state, &life.ending, last_vote) {
         (State::Pending, _, Some(vote)) => {
             let words = format!("{} of {}, {} voted", op.granted(), life.approval.required, name(&vote.by, &vote.name));

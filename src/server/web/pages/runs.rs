@@ -9,26 +9,30 @@ use leptos::prelude::*;
 use serde::Deserialize;
 
 use super::{
-    error,
+    conflict as conflicts, error, leases,
     parts::{self, Empty, Head, Sheet},
     queue::{self, Last, Pick},
     render::{Page, Visitor, query},
+    run_approvals,
     shell::Place,
+    work,
 };
 use crate::{
     model::{
         approval::Role,
-        id::{OperationId, RunId},
+        id::{ApprovalId, OperationId, RunId},
         problem::{Code, Problem},
-        run::{RunStatus, WriteGrant},
+        run::{RunStatus, Scope, WriteGrant},
         text::Breaks,
         time::Timestamp,
     },
     server::{
         service::{
+            conflict::{self, Line, LinesQuery},
             desk,
             error::{Error, Result},
-            run,
+            lease::{self, LeaseView},
+            run, run_approval,
         },
         store::{agent, person, run::Run},
         web::{
@@ -43,7 +47,14 @@ use crate::{
 const PAGE: i64 = 50;
 
 pub fn routes() -> Router<AppState> {
-    Router::new().route("/runs", get(list)).route("/runs/{id}", get(show)).route("/runs/{id}/stop", post(stop))
+    let back = |Path(id): Path<RunId>| async move { Redirect::to(&format!("/runs/{id}")) };
+    let back_to_run = |Path((id, _)): Path<(RunId, ApprovalId)>| async move { Redirect::to(&format!("/runs/{id}")) };
+    Router::new()
+        .route("/runs", get(list))
+        .route("/runs/{id}", get(show))
+        .route("/runs/{id}/stop", post(stop).get(back))
+        .route("/runs/{id}/approvals", post(run_approvals::grant).get(back))
+        .route("/runs/{id}/approvals/{approval}/revoke", post(run_approvals::revoke).get(back_to_run))
 }
 
 #[derive(Deserialize)]
@@ -62,6 +73,8 @@ async fn list(visitor: Visitor, Query(Before { before }): Query<Before>) -> Resu
         let rows: Vec<_> = runs.iter().map(|run| row(run, now)).collect();
         view! {
             <Head title="Runs">"Each is one process of an agent, with a credential of its own. Newest first."</Head>
+            {work::lanes(work::Lane::Runs)}
+            <div class="gap-top"></div>
             {if rows.is_empty() {
                 view! {
                     <Empty heading="No agent has started a run" way_on=Some(("See the agents", "/settings/agents".to_owned()))>
@@ -88,14 +101,7 @@ async fn list(visitor: Visitor, Query(Before { before }): Query<Before>) -> Resu
                 }
                     .into_any()
             }}
-            {next
-                .map(|address| {
-                    view! {
-                        <nav class="pages" aria-label="Pages">
-                            <a class="btn btn-small" rel="next" href=address>"Next page"</a>
-                        </nav>
-                    }
-                })}
+            {next.map(work::next_page)}
         }
     }))
 }
@@ -152,7 +158,15 @@ async fn show(
     Query(BeforeOperation { before }): Query<BeforeOperation>,
 ) -> Result<Page> {
     let before = before.as_deref().and_then(|id| id.parse().ok());
-    page(&visitor, &id, before, None).await
+    page(&visitor, &id, before, Refused::Nothing).await
+}
+
+/// What the reader sent that was not done.
+pub enum Refused {
+    Nothing,
+    /// Why the run was not stopped.
+    Stop(String),
+    Approval(Problem, run_approvals::Draft),
 }
 
 #[derive(Deserialize)]
@@ -169,25 +183,35 @@ async fn stop(visitor: Visitor, Path(id): Path<RunId>, Form(given): Form<Stop>) 
         _ => Some("At most 1000 characters."),
     };
     if let Some(words) = refused {
-        let page = page(&visitor, &id, None, Some(words.to_owned())).await?;
+        let page = page(&visitor, &id, None, Refused::Stop(words.to_owned())).await?;
         return Ok(page.refused(Code::ValidationFailed).into_response());
     }
     match run::stop(&visitor.desk, &principal(&visitor), &id, reason).await {
         Ok(_) => Ok(Redirect::to(&format!("/runs/{id}")).into_response()),
         Err(Error::Refused(Problem { code: Code::Forbidden, detail, .. })) => {
-            let page = page(&visitor, &id, None, Some(error::sentence(&detail))).await?;
+            let page = page(&visitor, &id, None, Refused::Stop(error::sentence(&detail))).await?;
             Ok(page.refused(Code::Forbidden).into_response())
         }
         Err(error) => Err(error),
     }
 }
 
-async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, refused: Option<String>) -> Result<Page> {
+pub async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, refused: Refused) -> Result<Page> {
+    let (not_stopped, not_approved) = match refused {
+        Refused::Nothing => (None, None),
+        Refused::Stop(words) => (Some(words), None),
+        Refused::Approval(problem, draft) => (None, Some((problem, draft))),
+    };
     let run = run::get(&visitor.desk, &principal(visitor), id).await?;
     let (rows, next) = desk::operations_of_run(&visitor.desk, &visitor.person.voter(), id, before, visitor.now).await?;
     let mut conn = visitor.desk.store.read().await?;
     let agent = agent::by_id(&mut conn, &run.agent).await?;
     let owner = agent.as_ref().map(|agent| agent.owner_name.clone()).unwrap_or_default();
+    let leases = lease::of_run(&visitor.desk, id).await?;
+    let approvals = run_approval::list(&visitor.desk, &principal(visitor), id).await?;
+    let kinds = run_approval::coverable_kinds(&visitor.desk).await?;
+    let of_run = LinesQuery { run: Some(id.clone()), ..LinesQuery::default() };
+    let conflicts = conflict::lines(&visitor.desk, of_run).await?.lines;
     let stopped_by = match &run.stopped {
         Some(stopped) => match stopped.by.parse() {
             Ok(id) => person::by_id(&mut conn, &id).await?.map(|person| person.name),
@@ -196,23 +220,38 @@ async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, refuse
         None => None,
     };
     let person = &visitor.person;
-    let may_stop = matches!(person.role(), Role::Operator | Role::Admin)
-        || agent.as_ref().is_some_and(|agent| agent.owner == *person.id());
+    let is_owner = agent.as_ref().is_some_and(|agent| agent.owner == *person.id());
+    let off = match (is_owner, &run.write_set, person.role()) {
+        (true, ..) => Some("You own this agent."),
+        (_, None, _) => Some("The run did not say what it writes, so people decide each of its operations."),
+        (.., Role::Viewer | Role::Auditor) => Some("Your role does not vote."),
+        _ => None,
+    };
+    let may_stop = matches!(person.role(), Role::Operator | Role::Admin) || is_owner;
     let now = visitor.now;
     let next = next.map(|id| format!("/runs/{}?{}", run.id, query(&[("before", id.as_str())])));
     let title = run.label.clone();
     Ok(visitor.page(&title, Place::Runs, || {
         let rows: Vec<_> = rows.iter().map(|one| queue::row(one, Last::State, Pick::None, now)).collect();
         let slip = facts(&run, &owner, stopped_by.as_deref(), now).into_any();
-        let stub = stopping(&run, may_stop, refused, now).into_any();
+        let stub = view! { {stopping(&run, may_stop, not_stopped, now)}{held(&leases, now).into_any()}{refused_writes(&conflicts, now).into_any()} }
+            .into_any();
+        let ahead = run_approvals::Given {
+            run: &run,
+            approvals: &approvals,
+            kinds: &kinds,
+            off: off.map(str::to_owned),
+            refused: not_approved,
+            now,
+        };
+        let (agent, started) = (parts::line(&run.agent_name), parts::when(run.created_at, now, TimeForm::Clock));
         view! {
             <nav class="crumbs" aria-label="Place">
                 <a href="/runs">"Runs"</a>
             </nav>
-            <Head title=title.clone()>
-                "A run of "{parts::line(&run.agent_name)}", started "{parts::when(run.created_at, now, TimeForm::Clock)}"."
-            </Head>
-            <Sheet slip=slip stub=stub stub_label="Stop" />
+            <Head title=title.clone()>"A run of "{agent}", started "{started}"."</Head>
+            <Sheet slip=slip stub=stub stub_label="Stop, leases and conflicts" />
+            {run_approvals::section(ahead).into_any()}
             <section class="gap-top" aria-labelledby="h-operations">
                 <h2 id="h-operations">"What it proposed"</h2>
                 {if rows.is_empty() {
@@ -225,14 +264,7 @@ async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, refuse
                     }
                         .into_any()
                 }}
-                {next
-                    .map(|address| {
-                        view! {
-                            <nav class="pages" aria-label="Pages">
-                                <a class="btn btn-small" rel="next" href=address>"Next page"</a>
-                            </nav>
-                        }
-                    })}
+                {next.map(work::next_page)}
             </section>
         }
     }))
@@ -270,7 +302,72 @@ fn facts(run: &Run, owner: &str, stopped_by: Option<&str>, now: Timestamp) -> im
                 {stopped}
                 <dt>"Write set"</dt>
                 <dd>{write_set}</dd>
+                {scopes("Reads", run.reads.as_deref())}
+                {scopes("Shared defaults", run.defaults.as_deref())}
+                <dt></dt>
+                <dd><a href="/conflict-map">"Where it could collide"</a></dd>
             </dl>
+        </section>
+    }
+}
+
+/// What the run declared to read or rely on.
+fn scopes(word: &'static str, scopes: Option<&[Scope]>) -> Option<AnyView> {
+    let scopes = scopes.filter(|scopes| !scopes.is_empty())?;
+    let items: Vec<_> = scopes.iter().map(|scope| view! { <li>{parts::target(scope.as_str())}</li> }).collect();
+    Some(view! { <dt>{word}</dt><dd><ul class="touched">{items}</ul></dd> }.into_any())
+}
+
+fn held(leases: &[LeaseView], now: Timestamp) -> impl IntoView + use<> {
+    let items: Vec<_> = leases
+        .iter()
+        .map(|lease| {
+            view! {
+                <li>
+                    <a href=leases::address(&lease.id)>{parts::target(lease.resource.as_str())}</a>
+                    ", token "
+                    {lease.fencing_token.to_string()}
+                    ", "
+                    {parts::left(lease.expires_at, now)}
+                </li>
+            }
+        })
+        .collect();
+    panel("Leases", "It holds none.", items)
+}
+
+fn refused_writes(conflicts: &[Line], now: Timestamp) -> impl IntoView + use<> {
+    let items: Vec<_> = conflicts
+        .iter()
+        .map(|one| {
+            let state = if one.conflict.resolution.is_some() { "resolved" } else { "open" };
+            view! {
+                <li>
+                    <a class="no no-void" href=conflicts::address(&one.conflict.id)>
+                        {one.op.proposal.fingerprint.short_code()}
+                    </a>
+                    " "
+                    {parts::target(&one.conflict.resource)}
+                    ", "
+                    {state}
+                    ", "
+                    {parts::when(one.conflict.at, now, TimeForm::Clock)}
+                </li>
+            }
+        })
+        .collect();
+    panel("Conflicts", "None of its writes met another.", items)
+}
+
+fn panel(heading: &'static str, none: &'static str, items: Vec<impl IntoView + 'static>) -> impl IntoView {
+    let body = match items.is_empty() {
+        true => view! { <p>{none}</p> }.into_any(),
+        false => view! { <ul class="stack-2 small">{items}</ul> }.into_any(),
+    };
+    view! {
+        <section class="p">
+            <div class="p-head"><h2>{heading}</h2></div>
+            {body}
         </section>
     }
 }

@@ -23,6 +23,7 @@ pub enum Place {
     Desk,
     Conflicts,
     Unknown,
+    Resources,
     Runs,
     Audit,
     Settings,
@@ -36,6 +37,7 @@ impl Place {
             Self::Desk => "Desk",
             Self::Conflicts => "Conflicts",
             Self::Unknown => "Unknown",
+            Self::Resources => "Resources",
             Self::Runs => "Runs",
             Self::Audit => "Audit",
             Self::Settings => "Settings",
@@ -46,8 +48,9 @@ impl Place {
     fn address(self) -> &'static str {
         match self {
             Self::Desk | Self::Nowhere => "/",
-            Self::Conflicts => "/?lane=conflicts",
+            Self::Conflicts => "/conflicts",
             Self::Unknown => "/unknown",
+            Self::Resources => "/resources",
             Self::Runs => "/runs",
             Self::Audit => "/audit",
             Self::Settings => "/settings",
@@ -57,7 +60,7 @@ impl Place {
     /// The words of the bar for somebody with this role.
     fn shown_to(role: Role) -> impl Iterator<Item = Self> {
         let reads_audit = matches!(role, Role::Auditor | Role::Admin);
-        [Self::Desk, Self::Conflicts, Self::Unknown, Self::Runs, Self::Audit, Self::Settings]
+        [Self::Desk, Self::Conflicts, Self::Unknown, Self::Resources, Self::Runs, Self::Audit, Self::Settings]
             .into_iter()
             .filter(move |place| *place != Self::Audit || reads_audit)
     }

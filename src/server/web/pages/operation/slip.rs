@@ -7,17 +7,24 @@ use super::{Paper, Told, address, case, content, counted, number};
 use crate::{
     model::{
         approval::Role,
+        diff,
         json::{self, NodeKind},
         kind::Phrase,
         operation::{Decision, Operation, OutcomeSource, OutcomeStatus, ReasonCode, State},
         problem::{Code, Problem},
-        resource,
+        resource::outcome_of,
         text::{self, Breaks, Finding},
         time::Timestamp,
     },
-    server::web::pages::{
-        error::sentence,
-        parts::{self, Meaning},
+    server::{
+        service::sheet::Document,
+        store::resource,
+        web::pages::{
+            conflict as conflicts,
+            error::sentence,
+            parts::{self, Meaning},
+            plans, three,
+        },
     },
     ui::{time::Form, verify::Row},
 };
@@ -38,6 +45,7 @@ pub fn slip(paper: &Paper) -> impl IntoView + use<> {
         {content::section(paper)}
         {paper.is_doubtful().then(|| case::sections(paper))}
         {comparison(paper)}
+        {paper.sheet.replans.as_ref().map(|plan| plans::difference(&plan.op, op, &plan.changes).into_any())}
         {claim(op)}
         {canonical(op)}
     }
@@ -183,8 +191,12 @@ fn ending(paper: &Paper) -> Option<AnyView> {
 fn outcome(paper: &Paper) -> Option<AnyView> {
     let op = paper.op();
     if let (State::Conflicted, Some(conflict)) = (op.state(), &paper.sheet.conflict) {
-        let words = view! { {sentence(&conflict.detail)}" Nothing was changed. A new plan takes a new approval." };
-        return Some(notice(Meaning::Stop, "It no longer fits what is there".to_owned(), words, None));
+        let words = view! {
+            {parts::said(&sentence(&conflict.detail), Breaks::Escape)}
+            " Nothing was changed. A new plan takes a new approval."
+        };
+        let way_on = Some(("See the conflict", conflicts::address(&conflict.id)));
+        return Some(notice(Meaning::Stop, "It no longer fits what is there".to_owned(), words, way_on));
     }
     let outcome = op.life.outcome.as_ref()?;
     let whose = match outcome.source {
@@ -395,16 +407,14 @@ fn leaves(value: &Value) -> Vec<(String, Row)> {
 fn comparison(paper: &Paper) -> Option<AnyView> {
     let (op, sheet) = (paper.op(), paper.sheet);
     op.proposal.expected_version?;
+    if op.proposal.managed {
+        return of_document(paper);
+    }
     if !op.nothing_sent() && op.state() != State::Conflicted {
         return None;
     }
     let current = sheet.review.current.as_ref()?;
-    let params = &sheet.command.params;
-    let proposed = match op.proposal.managed {
-        true => resource::outcome_of(op.proposal.verb, params, Some(current)),
-        false => Some(params.clone()),
-    };
-    let (old, new) = (leaves(current), proposed.as_ref().map(leaves).unwrap_or_default());
+    let (old, new) = (leaves(current), leaves(&sheet.command.params));
     let mut names: Vec<_> = new.iter().chain(&old).map(|(pointer, _)| pointer.clone()).collect();
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|pointer| seen.insert(pointer.clone()));
@@ -462,6 +472,88 @@ fn comparison(paper: &Paper) -> Option<AnyView> {
         </section>
     };
     Some(table.into_any())
+}
+
+/// The same of a document that is held here: what the write would make of it, as it is now.
+fn of_document(paper: &Paper) -> Option<AnyView> {
+    let (op, sheet) = (paper.op(), paper.sheet);
+    if !matches!(op.state(), State::Pending | State::Approved) {
+        return None;
+    }
+    let known = sheet.known.as_ref();
+    let heading = view! { <h2 id="h-diff">"Against what is there"</h2> };
+    let Document::Shown(current) = &sheet.document else {
+        let section = view! {
+            <section class="sec" aria-labelledby="h-diff">
+                <div class="sec-head">
+                    {heading}
+                    <span class="note">"What is there is not shown to you: its rules name the groups that may read it."</span>
+                </div>
+            </section>
+        };
+        return Some(section.into_any());
+    };
+    let after = outcome_of(op.proposal.verb, &sheet.command.params, current.as_ref());
+    let changed = diff::diff(current.as_ref(), after.as_ref(), &sheet.array_keys);
+    let note = match (changed.len(), &after) {
+        (_, None) => "All of it goes.".to_owned(),
+        (0, _) => "Nothing changes.".to_owned(),
+        (fields, _) => {
+            let is_apart = |pointer: &&String| !changed.iter().any(|field| diff::touches(&field.pointer, pointer));
+            let all: Vec<_> = current.iter().flat_map(leaves).map(|(pointer, _)| pointer).collect();
+            format!("{fields} of {} change.", counted(fields + all.iter().filter(is_apart).count(), "field"))
+        }
+    };
+    let since = known.filter(|known| known.current() > 0).map(|known| {
+        view! {
+            {format!("version {}, ", known.version)}
+            {parts::when(known.updated_at, paper.now(), Form::Clock)}
+            ", by "
+            {parts::line(sheet.name_of(&known.updated_by))}
+        }
+    });
+    let now = match known.map(resource::Known::current) {
+        Some(version @ 1..) => format!("Now, version {version}"),
+        _ => "Now".to_owned(),
+    };
+    let rows: Vec<_> = changed
+        .iter()
+        .map(|field| {
+            let name = match field.pointer.trim_start_matches('/') {
+                "" => "the whole document".to_owned(),
+                name => name.to_owned(),
+            };
+            view! {
+                <tr>
+                    <th scope="row">{parts::line(&name)}</th>
+                    {cell("old", "now", field.from.as_ref().map(three::print))}
+                    {cell("new", "proposed", field.to.as_ref().map(three::print))}
+                </tr>
+            }
+        })
+        .collect();
+    let table = (!rows.is_empty()).then(|| {
+        view! {
+            <table class="cmp">
+                <colgroup><col class="c-field" /><col /><col /></colgroup>
+                <thead>
+                    <tr>
+                        <th scope="col"><span class="unseen">"Field"</span></th>
+                        <th scope="col">{now}</th>
+                        <th scope="col">"Proposed"</th>
+                    </tr>
+                </thead>
+                <tbody>{rows}</tbody>
+            </table>
+        }
+    });
+    let section = view! {
+        <section class="sec" aria-labelledby="h-diff">
+            <div class="sec-head">{heading}<span class="note">{note}</span><span class="push">{since}</span></div>
+            {table}
+        </section>
+    };
+    Some(section.into_any())
 }
 
 fn cell(class: &'static str, tag: &'static str, text: Option<String>) -> impl IntoView {

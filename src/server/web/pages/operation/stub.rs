@@ -5,11 +5,12 @@ use leptos::prelude::*;
 use super::{Paper, address, case, grouped, groups, more_votes, number, slip, span};
 use crate::{
     model::{
+        kind::LeaseRule,
         operation::{Decision, Operation, State, Vote},
         text::Breaks,
         time::Timestamp,
     },
-    server::web::pages::parts,
+    server::web::pages::{leases, parts, plans},
     ui::{
         time::{self, Form},
         verify::Verify,
@@ -35,6 +36,9 @@ pub fn stub(paper: &Paper) -> impl IntoView + use<> {
         {votes(paper)}
         {clocks(paper)}
         {life_cycle(paper)}
+        {whereabouts(paper)}
+        {lease(op)}
+        {lifted(paper)}
         {panel("If the answer gets lost", slip::prose(&paper.sheet.review.guarantee))}
         {panel("To undo", slip::prose(&op.proposal.rollback))}
         {facts(paper)}
@@ -93,7 +97,7 @@ fn votes(paper: &Paper) -> impl IntoView + use<> {
     });
     let open = open.collect::<Vec<_>>();
     let is_auto = approval.auto && approval.granted_at.is_some();
-    let by_rule = is_auto.then(|| {
+    let by_rule = (is_auto && approval.run_approval.is_none()).then(|| {
         view! {
             <li class="sig">
                 <span class="tick" aria-hidden="true">"✓"</span>
@@ -102,7 +106,24 @@ fn votes(paper: &Paper) -> impl IntoView + use<> {
             </li>
         }
     });
-    let required = if is_auto { 0 } else { approval.required };
+    let ahead = approval.run_approval.as_ref().map(|under| {
+        view! {
+            <li class="sig">
+                <span class="tick" aria-hidden="true">"✓"</span>
+                <b>{parts::line(&under.by_name)}</b>
+                <span class="at">"approved ahead"</span>
+            </li>
+        }
+    });
+    let ahead_note = approval.run_approval.as_ref().map(|under| {
+        let address = format!("/runs/{}#{}", op.proposal.run, under.id);
+        view! { <p class="note-gap">"Approved ahead, for its run, "<a href=address>"within bounds"</a>"."</p> }
+    });
+    let count = match (&approval.run_approval, is_auto) {
+        (Some(_), _) => "ahead".into_any(),
+        (None, true) => parts::votes(op.granted(), 0).into_any(),
+        (None, false) => parts::votes(op.granted(), approval.required).into_any(),
+    };
     let spent = approval.spent_at.zip(approval.spent_by.as_ref()).map(|(at, by)| {
         let by = paper.sheet.name(by).to_owned();
         view! { <p class="note-gap">"Spent "{parts::when(at, now, Form::Clock)}" by "{parts::line(&by)}"."</p> }
@@ -111,9 +132,10 @@ fn votes(paper: &Paper) -> impl IntoView + use<> {
         <section class="p">
             <div class="p-head">
                 <h2>"Votes"</h2>
-                <span class="push">{parts::votes(op.granted(), required)}</span>
+                <span class="push">{count}</span>
             </div>
-            <ol class="sigs">{by_rule}{signed}{open}</ol>
+            <ol class="sigs">{by_rule}{ahead}{signed}{open}</ol>
+            {ahead_note}
             {spent}
             <p class="note-gap">
                 "Rule "<a href="/settings/policies">{parts::line(&approval.rule)}</a>
@@ -207,6 +229,63 @@ fn clocks(paper: &Paper) -> Option<AnyView> {
     Some(view! { <section class="p"><div class="clocks">{two}</div></section> }.into_any())
 }
 
+/// How far the version of a target is to be trusted, for writes that were planned on one.
+fn whereabouts(paper: &Paper) -> Option<AnyView> {
+    let (op, sheet, now) = (paper.op(), paper.sheet, paper.now());
+    let is_waiting = matches!(op.state(), State::Pending | State::Approved);
+    if !is_waiting || op.proposal.managed || op.proposal.expected_version.is_none() {
+        return None;
+    }
+    let words = match &sheet.known {
+        Some(known) => view! {
+            {format!("It lives elsewhere. Version {} was reported by ", known.version)}
+            {parts::line(sheet.name_of(&known.updated_by))}
+            ", "
+            {parts::since(known.updated_at, now)}
+            " ago; whether it has moved since, only the destination can check. "
+            <a href=format!("/resources/{}", op.proposal.target)>"What is known of it"</a>
+        }
+        .into_any(),
+        None => {
+            "It lives elsewhere, and nobody has reported its version: only the executor and the destination can check."
+                .into_any()
+        }
+    };
+    Some(panel("The target", words).into_any())
+}
+
+/// The lease that the claim came with, or has to come with.
+fn lease(op: &Operation) -> Option<AnyView> {
+    let presented = op.life.claim.as_ref().and_then(|claim| claim.lease.as_ref());
+    let words = match presented {
+        Some(lease) => view! {
+            "Claimed under "
+            <a href=leases::address(&lease.id)>"its lease"</a>
+            {format!(", fencing token {}.", lease.fencing_token)}
+        }
+        .into_any(),
+        None if op.proposal.lease == LeaseRule::Required && op.nothing_sent() && !op.state().is_terminal() => {
+            "Only who holds the lease of the target claims and sends it.".into_any()
+        }
+        None => return None,
+    };
+    Some(panel("Lease", words).into_any())
+}
+
+/// An operator's word that lets it pass what holds its target.
+fn lifted(paper: &Paper) -> Option<AnyView> {
+    let lifted = paper.op().life.hold_override.as_ref()?;
+    let words = view! {
+        {parts::line(&lifted.by_name)}
+        " lets it pass what holds its target, "
+        {parts::when(lifted.at, paper.now(), Form::Clock)}
+        ": “"
+        {parts::said(&lifted.reason, Breaks::Keep)}
+        "”"
+    };
+    Some(panel("Hold lifted", words).into_any())
+}
+
 fn votes_word(votes: i64) -> String {
     if votes == 1 { "1 vote".to_owned() } else { format!("{votes} votes") }
 }
@@ -251,10 +330,10 @@ fn life_cycle(paper: &Paper) -> impl IntoView + use<> {
     let sent_at = life.attempts.iter().find_map(|attempt| attempt.sent_at);
     let approved = |steps: &mut Vec<AnyView>| {
         if let Some(granted) = approval.granted_at {
-            let by = if approval.auto {
-                "Granted by the rule".to_owned()
-            } else {
-                format!("Approved by {} of {}", op.granted(), approval.required)
+            let by = match &approval.run_approval {
+                Some(under) => format!("Approved ahead by {}", parts::plain(&under.by_name)),
+                None if approval.auto => "Granted by the rule".to_owned(),
+                None => format!("Approved by {} of {}", op.granted(), approval.required),
             };
             steps.push(step(Hole::Done, by, at(granted)));
         }
@@ -348,6 +427,7 @@ fn facts(paper: &Paper) -> impl IntoView + use<> {
         let id = id.as_ref()?;
         Some(view! { <dt>{word}</dt><dd class="id"><a href=address(id)>{id.to_string()}</a></dd> })
     });
+    let replans = sheet.replanned_by.as_ref().map(|plan| view! { <dt>"Planned anew"</dt><dd>{plans::link(plan)}</dd> });
     view! {
         <section class="p">
             <dl class="facts">
@@ -361,6 +441,7 @@ fn facts(paper: &Paper) -> impl IntoView + use<> {
                 <dt>"Owner"</dt>
                 <dd>{parts::line(&sheet.agent.owner_name)}</dd>
                 {links.collect::<Vec<_>>()}
+                {replans}
                 {records}
             </dl>
         </section>
