@@ -12,7 +12,7 @@ const raised: Members = { severity: "critical", escalate_after_s: 600 };
 const row = (page: Page, { loser }: Collision) => page.getByRole("listitem").filter({ hasText: loser.short_code });
 const told = (page: Page) => page.locator("[data-toast]");
 
-test("a stale write is read in three versions, planned anew, and lands with both changes", async ({ page, server, person, run, signIn, awake, axe }) => {
+test("a stale write is read in three versions, planned anew, and lands with both changes @phone", async ({ page, server, person, run, signIn, awake, axe }) => {
   test.slow();
   const [asha, lin] = [await person("approver"), await person("operator")];
   const other = await (await server.agent(fresh("noise-filter"), (await person("viewer")).name)).run();
@@ -148,7 +148,7 @@ test("who may not settle it reads everything and is told why every button is off
 test.describe("refused", () => {
   test.use({ tolerate: [[/409/, /422/], { scope: "test" }] });
 
-  test("somebody else was faster, and what was written is kept", async ({ page, person, run, agent, signIn, awake, axe, javaScriptEnabled }) => {
+  test("somebody else was faster, and what was written is kept @phone", async ({ page, person, run, agent, signIn, awake, axe, javaScriptEnabled }) => {
     const met = await collide(run, await agent.run(), await person("approver"), { proposed: wider, patch: raised });
     await signIn(page, await person("operator"));
     await page.goto(`/conflicts/${met.conflict}`);
@@ -223,7 +223,7 @@ test("a new conflict appears in the list by itself, and one that is settled else
   await expect(row(page, met)).toHaveCount(0);
 });
 
-test("long documents are folded, and no difference is", async ({ page, person, run, agent, signIn, awake, axe }) => {
+test("long documents are folded, and no difference is @phone", async ({ page, person, run, agent, signIn, awake, axe }) => {
   const lines = (n: number, from = 0) => Array.from({ length: n }, (_, i) => `step ${from + i}: check the pager`).join("\n");
   const text = (middle: string) => `${lines(60)}\n${middle}\n${lines(60, 60)}`;
   const many = Object.fromEntries(Array.from({ length: 40 }, (_, i) => [`route_${i}`, `team-${i}`]));
@@ -247,7 +247,7 @@ test("long documents are folded, and no difference is", async ({ page, person, r
   await axe(page);
 });
 
-test("what agents write on these pages is shown, and never believed", async ({ page, server, person, signIn, awake, axe }) => {
+test("what agents write on these pages is shown, and never believed @phone", async ({ page, server, person, signIn, awake, axe }) => {
   test.slow();
   const hostile = "</bdi><img src=x onerror=alert(1)>\u202egnp.exe";
   const viewer = await person("viewer");

@@ -15,7 +15,7 @@ async function lease(run: Run, ttl_s = 300): Promise<Lease> {
 
 const renew = (run: Run, { id }: Lease, data: Members) => run.http.post(`/api/v1/leases/${id}/renew`, { data });
 
-test("a lease shows who holds what, how far they are, and how long they still may", async ({ page, person, agent, signIn, awake, axe, javaScriptEnabled }) => {
+test("a lease shows who holds what, how far they are, and how long they still may @phone", async ({ page, person, agent, signIn, awake, axe, javaScriptEnabled }) => {
   const run = await agent.run({ label: "night shift" });
   const held = await lease(run);
   await expectStatus(await renew(run, held, { ttl_s: 300, progress: "step 3 of 9" }), 200);
@@ -46,7 +46,7 @@ test("a lease shows who holds what, how far they are, and how long they still ma
 test.describe("by force", () => {
   test.use({ tolerate: [[/422/], { scope: "test" }] });
 
-  test("an operator takes a lease away by its exact id and a reason, and its token is stale", async ({ page, person, run, signIn, awake, axe }) => {
+  test("an operator takes a lease away by its exact id and a reason, and its token is stale @phone", async ({ page, person, run, signIn, awake, axe }) => {
     const held = await lease(run);
     await signIn(page, await person("operator"));
     await page.goto(`/leases/${held.id}`);

@@ -1,7 +1,7 @@
 import { expect, test } from "./fixtures.ts";
 import { fresh } from "./proposals.ts";
 
-test("two live runs that write the same stand first on the map, in a sentence", async ({ page, person, agent, signIn, awake, axe }) => {
+test("two live runs that write the same stand first on the map, in a sentence @phone", async ({ page, person, agent, signIn, awake, axe }) => {
   const [shared, apart] = [`release/${fresh("stage")}`, `release/${fresh("stage")}`];
   const first = await agent.run({ label: fresh("nightly"), write_set: [{ resource: shared, verbs: ["deploy"] }] });
   const second = await agent.run({ label: fresh("hotfix"), write_set: [{ resource: shared, verbs: ["deploy"] }, { resource: apart, verbs: ["deploy"] }] });
@@ -22,7 +22,7 @@ test("two live runs that write the same stand first on the map, in a sentence", 
 test.describe("a set that is no set", () => {
   test.use({ tolerate: [[/422/], { scope: "test" }] });
 
-  test("a set that is not granted yet is checked, and nothing is granted by it", async ({ page, person, agent, signIn, awake, axe }) => {
+  test("a set that is not granted yet is checked, and nothing is granted by it @phone", async ({ page, person, agent, signIn, awake, axe }) => {
     const shared = `release/${fresh("stage")}`;
     await agent.run({ label: "holder", write_set: [{ resource: shared, verbs: ["deploy"], exclusive: true }] });
     await signIn(page, await person("approver"));

@@ -2,7 +2,7 @@ import { expect, test } from "./fixtures.ts";
 import { fresh, release } from "./proposals.ts";
 import { approve, create, policy } from "./resources.ts";
 
-test("a document is shown as it is, with every version and who made it", async ({ page, person, run, agent, signIn, awake, axe }) => {
+test("a document is shown as it is, with every version and who made it @phone", async ({ page, person, run, agent, signIn, awake, axe }) => {
   const asha = await person("approver");
   const target = await create(run, asha);
   const changed = await run.propose({ kind: "resource.update", target, expected_version: 1, params: { patch: { owner: null, severity: "low" } } });

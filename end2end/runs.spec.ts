@@ -30,7 +30,7 @@ test("whoever may not stop a run is told who may", async ({ page, person, run, s
   await expect(page.getByText("by its agent's owner or by an operator")).toBeVisible();
 });
 
-test("what a run may do is approved ahead, counted, and revoked", async ({ page, person, agent, signIn, awake, axe }) => {
+test("what a run may do is approved ahead, counted, and revoked @phone", async ({ page, person, agent, signIn, awake, axe }) => {
   const asha = await person("approver");
   const prefix = `notification-policy/${fresh("team")}`;
   const run = await agent.run({ label: "tuner", write_set: [{ resource: `${prefix}*`, verbs: ["create", "update"] }] });
