@@ -89,7 +89,7 @@ pub fn comparison(
 ) -> impl IntoView + use<> {
     let parts = Part::ALL.into_iter().filter_map(|part| {
         let rows: Vec<_> = rows.iter().filter(|row| Part::of(row) == part).collect();
-        (!rows.is_empty()).then(|| (part, rows))
+        (!rows.is_empty()).then_some((part, rows))
     });
     let bodies: Vec<_> = parts
         .map(|(part, rows)| {
