@@ -18,11 +18,14 @@ pub async fn copy(database: &Path, to: &Path) -> Result<()> {
     Ok(conn.close().await?)
 }
 
-/// What SQLite finds wrong with its file; nothing, most of the time.
+/// What SQLite finds wrong with its file; nothing, most of the time. PostgreSQL looks after its own.
 ///
 /// # Errors
 /// The database cannot be read.
 pub async fn damage(conn: &mut Conn) -> Result<Option<String>> {
+    if let Conn::Postgres(_) = conn {
+        return Ok(None);
+    }
     let row = conn.fetch_optional(sql("PRAGMA integrity_check(1)")).await?;
     let found = row.map(|row| row.text("integrity_check")).transpose()?;
     Ok(found.filter(|word| word != "ok"))
