@@ -5,6 +5,7 @@
 use std::{
     path::PathBuf,
     process::{Child, Command},
+    time::Duration,
 };
 
 use reqwest::Method;
@@ -232,13 +233,14 @@ async fn a_retry_of_a_write_whose_reply_was_lost_is_answered_with_its_success() 
     );
     let mut stream = TcpStream::connect(host).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    drop(stream);
     let op = loop {
         let found = place.get(&format!("operations/by-key/{key}"), &run.token).send().await.unwrap();
         if found.status() == 200 {
             break found.json::<Value>().await.unwrap()["operation"].clone();
         }
+        tokio::time::sleep(Duration::from_millis(5)).await;
     };
+    drop(stream);
     stage.approve(&op).await;
     let version = stage.document(&run.token).await["version"].clone();
     assert_eq!(version, 2);
