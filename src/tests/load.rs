@@ -113,8 +113,8 @@ async fn whoever_hangs_up_harms_nobody(database: Option<String>) {
         id
     });
     let ids: Vec<_> = rounds.buffer_unordered(8).collect().await;
-    for n in 0..100 {
-        let op = busy.operation(&ids[n]).await;
+    for (n, id) in ids.iter().take(100).enumerate() {
+        let op = busy.operation(id).await;
         match busy.step(&op).await {
             Some(step) => assert_eq!(step.send().await.unwrap().status(), 200),
             None => assert_eq!(busy.propose(&format!("Ordinary {n}")).send().await.unwrap().status(), 201),
