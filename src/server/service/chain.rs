@@ -2,7 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::{Desk, error::Result, sheet::names};
+use super::{
+    Desk,
+    error::Result,
+    sheet::{learn, names},
+};
 use crate::{
     model::{
         audit::{
@@ -12,10 +16,7 @@ use crate::{
         id::{OperationId, RunId},
         time::Timestamp,
     },
-    server::store::{
-        log::{self, Line, Signed},
-        run,
-    },
+    server::store::log::{self, Line, Signed},
 };
 
 /// Records of one page.
@@ -115,11 +116,7 @@ impl Chain {
         let records: Vec<_> = lines.iter().map(entry).collect();
         let mut names = names(conn).await?;
         for id in records.iter().filter_map(Entry::run) {
-            if !names.contains_key(id.as_str())
-                && let Some(run) = run::by_id(conn, id).await?
-            {
-                names.insert(id.to_string(), run.agent_name);
-            }
+            learn(&mut names, conn, id.as_str()).await?;
         }
         let older = lines.last().map(|line| line.seq).filter(|seq| *seq > 0 && !matches!(which, Which::Of(_)));
         Ok(Self { records, seals, total, newest_seal, vkey: signer.verifier().to_string(), older, names })

@@ -83,6 +83,9 @@ fn relevant(other: &Operation) -> State {
 
 /// What is known about a lost answer.
 fn guarantee(op: &Operation) -> String {
+    if op.proposal.managed {
+        return "The document is held here and written with the last vote: no answer can be lost.".to_owned();
+    }
     match &op.proposal.provider {
         Some(provider) => format!("{provider} has declared no contract here: a lost answer goes to a person."),
         None => {

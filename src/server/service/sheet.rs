@@ -21,7 +21,7 @@ use crate::{
         diff::ArrayKeys,
         evidence::Evidence,
         fingerprint::Command,
-        id::{AgentId, OperationId, PersonId},
+        id::{AgentId, OperationId, PersonId, RunId},
         operation::{AttemptResult, Claimant, Decision, Operation, State},
         problem::Problem,
         time::Timestamp,
@@ -139,6 +139,11 @@ impl Sheet {
             Some(id) => operation::find(conn, id).await?.map(|op| as_of(op, now)),
             None => None,
         };
+        let known = resource::find(conn, p.target.as_str()).await?;
+        let mut names = names(conn).await?;
+        if let Some(known) = &known {
+            learn(&mut names, conn, &known.updated_by).await?;
+        }
         Ok(Self {
             command,
             kind: desk.kind(conn, &p.kind, Some(p.kind_version)).await?,
@@ -155,11 +160,11 @@ impl Sheet {
             replanned_by,
             evidence: evidence::of_operation(conn, id).await?,
             records: lines.first().zip(lines.last()).map(|(first, last)| (first.seq, last.seq)),
-            known: resource::find(conn, p.target.as_str()).await?,
+            known,
             document,
             array_keys: rules::array_keys(&rules),
             place: place(conn, &reader.voter(), id, now).await?,
-            names: names(conn).await?,
+            names,
             op,
         })
     }
@@ -245,6 +250,17 @@ pub async fn names(conn: &mut Conn) -> Result<HashMap<String, String>> {
     names.extend(agent::all(conn).await?.into_iter().map(|agent| (agent.id.to_string(), agent.name)));
     names.extend(executor::list(conn).await?.into_iter().map(|executor| (executor.id.to_string(), executor.name)));
     Ok(names)
+}
+
+/// Adds what people call the principal with this id, if it is a run: it is called by its agent.
+pub async fn learn(names: &mut HashMap<String, String>, conn: &mut Conn, id: &str) -> Result<()> {
+    if !names.contains_key(id)
+        && let Ok(run) = id.parse::<RunId>()
+        && let Some(run) = run::by_id(conn, &run).await?
+    {
+        names.insert(id.to_owned(), run.agent_name);
+    }
+    Ok(())
 }
 
 /// An operation whose outcome nobody is sure of.

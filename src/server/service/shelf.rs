@@ -59,7 +59,7 @@ pub async fn list(
 ) -> Result<(Vec<Row>, Option<String>)> {
     let reader = Principal::Person(reader.clone());
     let mut conn = desk.store.read().await?;
-    let names = Names::read(&mut conn).await?;
+    let mut names = Names::read(&mut conn).await?;
     let mut rows: Vec<Row> = Vec::new();
     let mut after = after.to_owned();
     loop {
@@ -72,6 +72,7 @@ pub async fn list(
             }
             after.clone_from(&target);
             if may_read(&mut conn, &reader, &target).await? {
+                sheet::learn(&mut names.0, &mut conn, &known.updated_by).await?;
                 let made = resource::author_of(&mut conn, &target, known.version).await?;
                 let by = names.author(made.map(|row| row.author).unwrap_or_default(), &known.updated_by);
                 rows.push(Row { by, target, known });
@@ -146,7 +147,8 @@ impl Sheet {
         let operations = operations(conn, history.iter().map(|version| &version.author)).await?;
         let waiting = operation::waiting_on_target(conn, target.as_str()).await?.into_iter().map(|op| as_of(op, now));
         let waiting = waiting.filter(|op| matches!(op.state(), State::Pending | State::Approved)).collect();
-        let names = Names::read(conn).await?;
+        let mut names = Names::read(conn).await?;
+        sheet::learn(&mut names.0, conn, &known.updated_by).await?;
         let made = resource::author_of(conn, target.as_str(), known.version).await?;
         let by = names.author(made.map(|row| row.author).unwrap_or_default(), &known.updated_by);
         Ok(Self { target: target.clone(), known, document, by, history, older, operations, waiting, rules, names })

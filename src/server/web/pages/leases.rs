@@ -96,7 +96,7 @@ fn rows(leases: &[LeaseView], now: Timestamp) -> impl IntoView + use<> {
                 <div class="row-slip">
                     <span>"Resource and holder"</span>
                     <span>"Progress"</span>
-                    <span>"Held for"</span>
+                    <span>"Held"</span>
                 </div>
                 <div class="row-stub"><span>"Token"</span><span>"Ends in"</span></div>
             </div>
@@ -119,7 +119,7 @@ pub fn row(lease: &LeaseView, now: Timestamp) -> impl IntoView + use<> {
                     <p class="row-effect">{parts::line(&lease.agent_name)}", run "{parts::line(&lease.run_label)}</p>
                 </div>
                 <span class="second">{progress(lease, now)}</span>
-                <span class="second">{parts::since(lease.acquired_at, now)}</span>
+                <span class="second">"for "{parts::since(lease.acquired_at, now)}</span>
             </div>
             <div class="row-stub">
                 <span class="token-no">{lease.fencing_token.to_string()}</span>
@@ -132,7 +132,7 @@ pub fn row(lease: &LeaseView, now: Timestamp) -> impl IntoView + use<> {
 fn progress(lease: &LeaseView, now: Timestamp) -> impl IntoView + use<> {
     match &lease.progress {
         Some(mark) => view! { {parts::line(mark)}", "{parts::since(lease.progressed_at, now)}" ago" }.into_any(),
-        None => view! { <span class="quiet">"none told"</span> }.into_any(),
+        None => view! { <span class="quiet">"no progress told"</span> }.into_any(),
     }
 }
 

@@ -201,6 +201,15 @@ fn clocks(paper: &Paper) -> Option<AnyView> {
     let (life, approval) = (&op.life, &op.life.approval);
     let asked_s = (approval.expires_at - op.proposal.created_at) / 1000;
     let two = match (op.state(), life.execution_deadline, &life.claim) {
+        (State::Pending, ..) if op.proposal.managed => view! {
+            {clock("Left to decide", approval.expires_at, asked_s, now)}
+            <div class="clock clock-wait">
+                <span class="l">"Then written"</span>
+                <span class="t">"at once"</span>
+                <span class="u">"with the last vote"</span>
+            </div>
+        }
+        .into_any(),
         (State::Pending, ..) => view! {
             {clock("Left to decide", approval.expires_at, asked_s, now)}
             {waiting("Then to run", approval.execution_ttl_s, "starts with the last vote")}
