@@ -96,7 +96,7 @@ export const test = base.extend<TestFixtures, WorkerFixtures>({
 
   run: async ({ agent }, use) => use(await agent.run()),
 
-  ownDesk: async ({}, use) => {
+  ownDesk: async ({ context }, use) => {
     const servers: Server[] = [];
     await use(async (settings) => {
       const server = await Server.start(settings);
@@ -105,6 +105,8 @@ export const test = base.extend<TestFixtures, WorkerFixtures>({
       const owner = await server.person("omar", "viewer", []);
       return { server, approver, run: await (await server.agent("clerk", owner.name)).run() };
     });
+    // An open page would look for its desk and complain that it is gone.
+    for (const page of context.pages()) await page.close();
     for (const server of servers) await server.remove();
   },
 
