@@ -3,6 +3,7 @@
 pub mod approval;
 pub mod audit;
 pub mod conflict;
+pub mod destination;
 pub mod diff;
 pub mod document;
 pub mod etag;
@@ -13,6 +14,7 @@ pub mod json;
 pub mod kind;
 pub mod lease;
 pub mod money;
+pub mod network;
 pub mod operation;
 pub mod overlap;
 pub mod policy;

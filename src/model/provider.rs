@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::{
+    destination::Destination,
     problem::{Code, Problem},
     strict,
     time::Timestamp,
@@ -59,7 +60,7 @@ impl<'de> Deserialize<'de> for ProviderName {
 }
 
 /// What a provider declares.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contract {
     pub name: ProviderName,
@@ -69,6 +70,12 @@ pub struct Contract {
     pub max_in_flight_s: InFlight,
     /// It refuses a fencing token below the highest it has seen.
     pub fences: bool,
+    /// Two people conclude what became of a lost answer, as they always do where money moves.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub two_people: bool,
+    /// Where Counterfoil itself reaches it; without one it asks nothing and sends nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<Destination>,
 }
 
 /// Whether the same key makes the same request happen once.
@@ -159,6 +166,9 @@ impl Contract {
         }
         if contract.max_in_flight_s.seconds().is_some_and(|seconds| !in_range(seconds, 0)) {
             return refuse("/max_in_flight_s", format!("expected 0 to {MAX_SECONDS} seconds, or `unbounded`"));
+        }
+        if let Some(destination) = &contract.destination {
+            destination.check()?;
         }
         Ok(contract)
     }
