@@ -68,6 +68,8 @@ pub struct Config {
     pub proposals_per_minute: i64,
     pub shutdown: Duration,
     pub audit_key_file: Option<PathBuf>,
+    /// Keys that seal credentials; `seal.key` in the data folder where it is not set.
+    pub seal_key_file: Option<PathBuf>,
     pub metrics_token: Option<Secret>,
 }
 
@@ -144,6 +146,7 @@ impl Config {
             proposals_per_minute: number("COUNTERFOIL_PROPOSALS_PER_MINUTE", 600, 1, 1_000_000)?,
             shutdown: Duration::from_secs(number("COUNTERFOIL_SHUTDOWN_S", 10, 1, 600)? as u64),
             audit_key_file: get("COUNTERFOIL_AUDIT_KEY_FILE").map(PathBuf::from),
+            seal_key_file: get("COUNTERFOIL_SEAL_KEY_FILE").map(PathBuf::from),
             metrics_token: get("COUNTERFOIL_METRICS_TOKEN").map(Secret),
         })
     }

@@ -20,6 +20,7 @@ mod openapi;
 mod ownership;
 mod people;
 mod propose;
+mod providers;
 mod races;
 mod report;
 mod resources;

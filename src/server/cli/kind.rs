@@ -62,7 +62,8 @@ impl Word {
     }
 }
 
-fn read(file: &PathBuf) -> Result<Vec<u8>> {
+/// The bytes of `file`; `-` reads standard input.
+pub(super) fn read(file: &PathBuf) -> Result<Vec<u8>> {
     if file.as_os_str() == "-" {
         let mut bytes = Vec::new();
         io::stdin().lock().read_to_end(&mut bytes)?;

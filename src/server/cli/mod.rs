@@ -8,6 +8,7 @@ mod executor;
 mod healthcheck;
 mod kind;
 mod migrate;
+mod provider;
 mod serve;
 mod user;
 
@@ -48,6 +49,9 @@ enum Word {
     /// Kinds of operations
     #[command(subcommand)]
     Kind(kind::Word),
+    /// Providers, the systems downstream
+    #[command(subcommand)]
+    Provider(provider::Word),
     /// The audit log: export, checkpoints, verification
     #[command(subcommand)]
     Audit(audit::Word),
@@ -89,6 +93,7 @@ async fn run(word: Word) -> Result<ExitCode> {
         Word::Agent(word) => word.run(config).await,
         Word::Executor(word) => word.run(config).await,
         Word::Kind(word) => word.run(config).await,
+        Word::Provider(word) => word.run(config).await,
         Word::Backup { file } => backup::run(config, &file).await,
         Word::Restore { file } => backup::restore(config, file.as_deref()).await,
         Word::Demo => demo::run(config).await,

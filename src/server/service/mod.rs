@@ -19,6 +19,7 @@ pub mod lease;
 pub mod operation;
 pub mod ownership;
 pub mod propose;
+pub mod provider;
 pub mod resource;
 pub mod review;
 pub mod run;
@@ -36,6 +37,8 @@ use futures::future::BoxFuture;
 use super::{
     config::Config,
     faults::Faults,
+    gateway::http::Http,
+    seal::Sealer,
     signals::Signals,
     store::{self, Store, Tx},
 };
@@ -68,6 +71,9 @@ pub struct Parts {
     pub document_rules: resource::rules::Compiled,
     pub signals: Signals,
     pub faults: Faults,
+    /// What requests to destinations go through.
+    pub http: Http,
+    sealer: tokio::sync::OnceCell<Sealer>,
     /// Opened when it is first needed: most commands need only the database.
     signer: tokio::sync::OnceCell<Arc<SigningKey>>,
 }
@@ -86,6 +92,8 @@ impl Desk {
             document_rules: resource::rules::Compiled::default(),
             signals: Signals::default(),
             faults: Faults::from_env(),
+            http: Http::default(),
+            sealer: tokio::sync::OnceCell::new(),
             signer: tokio::sync::OnceCell::new(),
         }))
     }

@@ -14,6 +14,7 @@ pub mod lease;
 pub mod log;
 pub mod operation;
 pub mod person;
+pub mod provider;
 pub mod queue;
 pub mod resource;
 pub mod resource_rule;

@@ -4,6 +4,7 @@
 pub mod events;
 pub mod postgres;
 pub mod process;
+pub mod provider;
 
 use std::{
     future::{Future, IntoFuture},

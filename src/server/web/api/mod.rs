@@ -10,6 +10,7 @@ mod leases;
 mod me;
 mod operations;
 mod people;
+mod providers;
 mod resource_rules;
 mod resources;
 mod runs;
@@ -41,6 +42,7 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
         .merge(me::routes())
         .merge(operations::routes())
         .merge(people::routes())
+        .merge(providers::routes())
         .merge(resource_rules::routes())
         .merge(resources::routes())
         .merge(runs::routes())

@@ -1,0 +1,101 @@
+//! Providers: read by people, changed by admins.
+
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    model::provider::ProviderName,
+    server::{
+        config::Secret,
+        service::{Desk, catalogue::Saved, error::Result, provider},
+        web::{
+            auth::{Admin, PersonIdentity},
+            body::{Path, StrictJson},
+            state::AppState,
+        },
+    },
+};
+
+pub fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(list, add)).routes(routes!(read, keep_credential)).routes(routes!(check))
+}
+
+#[utoipa::path(
+    get,
+    path = "/providers",
+    tag = "catalogue",
+    responses((status = 200, description = "Done", body = Object)),
+)]
+async fn list(desk: Desk, _: PersonIdentity) -> Result<Json<Value>> {
+    Ok(Json(json!({"providers": provider::all(&desk).await?})))
+}
+
+#[utoipa::path(
+    get,
+    path = "/providers/{name}",
+    tag = "catalogue",
+    params(("name" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
+async fn read(desk: Desk, _: PersonIdentity, Path(name): Path<ProviderName>) -> Result<Json<Value>> {
+    Ok(Json(json!({"provider": provider::get(&desk, &name).await?})))
+}
+
+#[utoipa::path(
+    post,
+    path = "/providers",
+    tag = "catalogue",
+    request_body = Object,
+    responses((status = 201, description = "Created", body = Object), (status = 200, description = "Done", body = Object)),
+)]
+async fn add(desk: Desk, admin: Admin, StrictJson(document): StrictJson<Value>) -> Result<Response> {
+    let reply = |view| Json(json!({"provider": view}));
+    Ok(match provider::add(&desk, &(&admin).into(), &document).await? {
+        Saved::New(view) => (StatusCode::CREATED, reply(view)).into_response(),
+        Saved::Same(view) => reply(view).into_response(),
+    })
+}
+
+/// What changes beside the declaration.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    /// Goes out with every request to the destination; it is sealed at rest and never shown again.
+    credential: String,
+}
+
+#[utoipa::path(
+    patch,
+    path = "/providers/{name}",
+    tag = "catalogue",
+    request_body = Change,
+    params(("name" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
+async fn keep_credential(
+    desk: Desk,
+    admin: Admin,
+    Path(name): Path<ProviderName>,
+    StrictJson(change): StrictJson<Change>,
+) -> Result<Json<Value>> {
+    provider::set_credential(&desk, &(&admin).into(), &name, Secret(change.credential)).await?;
+    Ok(Json(json!({"provider": provider::get(&desk, &name).await?})))
+}
+
+#[utoipa::path(
+    post,
+    path = "/providers/{name}/check",
+    tag = "catalogue",
+    params(("name" = String, Path)),
+    responses((status = 200, description = "Done", body = Object)),
+)]
+async fn check(desk: Desk, admin: Admin, Path(name): Path<ProviderName>) -> Result<Json<Value>> {
+    Ok(Json(json!({"checks": provider::check(&desk, &(&admin).into(), &name).await?})))
+}
