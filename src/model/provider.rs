@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::{
     destination::Destination,
     problem::{Code, Problem},
+    run_approval::KindGlob,
     strict,
     time::Timestamp,
 };
@@ -65,6 +66,9 @@ impl<'de> Deserialize<'de> for ProviderName {
 pub struct Contract {
     pub name: ProviderName,
     pub title: String,
+    /// Kinds whose effects this provider makes, where the kind itself names none: `payment.*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<KindGlob>,
     pub idempotency: Idempotency,
     pub lookup: Lookup,
     pub max_in_flight_s: InFlight,
@@ -139,6 +143,10 @@ impl InFlight {
 }
 
 impl Contract {
+    pub fn serves(&self, kind: &str) -> bool {
+        self.kinds.iter().any(|glob| glob.matches(kind))
+    }
+
     /// Reads a declaration.
     ///
     /// # Errors

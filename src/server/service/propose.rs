@@ -13,6 +13,7 @@ use super::{
     By, Desk, agents, catalogue, conflict,
     error::Result,
     kinds::{CompiledKind, ConsequenceFacts, LinkedPayment},
+    provider,
     resource::managed::{self, Wanted},
     run_approval,
 };
@@ -779,6 +780,8 @@ async fn compose(
     let mut approval = Approval::new(ids::new::<ApprovalId>(now), effective, now);
     // Nothing is granted without a person to a run that did not say what it would write.
     approval.auto &= proposer.write_set.as_deref().is_some();
+    let (provider, contract) = provider::of_command(tx, &kind.kind, &command.params).await?;
+    let in_flight_s = contract.and_then(|contract| contract.max_in_flight_s.seconds()).unwrap_or(IN_FLIGHT_S);
     let proposal = Proposal {
         id,
         agent: proposer.agent.clone(),
@@ -806,8 +809,8 @@ async fn compose(
         managed: kind.kind.executor == Executor::Managed,
         lease: kind.kind.lease,
         verb: kind.kind.verb,
-        provider: kind.kind.provider.clone(),
-        in_flight_s: IN_FLIGHT_S,
+        provider,
+        in_flight_s,
         duplicate_of,
         created_at: now,
     };

@@ -11,6 +11,7 @@ use crate::{
     model::{
         audit::{Entry, Event},
         destination::{Check, Destination, Found, KEY, Meaning, Method, Question},
+        kind::{Executor, Kind},
         problem::{Code, Problem},
         provider::{Contract, Idempotency, Lookup, ProviderName},
     },
@@ -75,6 +76,30 @@ pub async fn find(conn: &mut Conn, name: &str) -> store::Result<Option<ProviderV
         Some(stored) => Ok(Some(view(conn, stored).await?)),
         None => Ok(None),
     }
+}
+
+/// The provider that makes the effects of a command, by name, and what it declares, if it declares anything: the one
+/// the kind names, the destination a gateway sends to, or the first that serves the kind.
+pub async fn of_command(
+    conn: &mut Conn,
+    kind: &Kind,
+    params: &Value,
+) -> store::Result<(Option<String>, Option<Contract>)> {
+    let destination = || params["destination"].as_str().filter(|_| kind.executor == Executor::Gateway);
+    let read = |stored: &Versioned| {
+        Contract::read(&stored.document).map_err(|problem| store::Error::corrupt(problem.to_string()))
+    };
+    if let Some(name) = kind.provider.as_deref().or_else(destination) {
+        let contract = provider::find(conn, name).await?.as_ref().map(read).transpose()?;
+        return Ok((Some(name.to_owned()), contract));
+    }
+    for stored in provider::all(conn).await? {
+        let contract = read(&stored)?;
+        if contract.serves(kind.name.as_str()) {
+            return Ok((Some(contract.name.to_string()), Some(contract)));
+        }
+    }
+    Ok((None, None))
 }
 
 /// # Errors

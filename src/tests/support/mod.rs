@@ -139,6 +139,11 @@ impl App {
         self.node(settings).await
     }
 
+    /// Where this node keeps its files.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     pub fn advance_s(&self, seconds: i64) {
         self.clock.advance_ms(seconds * 1000);
     }
