@@ -13,7 +13,6 @@ mod leases;
 mod map;
 mod operation;
 pub mod parts;
-mod people;
 mod plans;
 mod problems;
 mod queue;
@@ -62,7 +61,6 @@ pub fn routes(state: AppState) -> Router<AppState> {
         .merge(leases::routes())
         .merge(map::routes())
         .merge(settings::routes())
-        .merge(people::routes())
         .merge(sign_in::routes())
         .merge(unknown::routes())
         .merge(setup::routes())

@@ -1,154 +1,52 @@
-//! Settings: the policy, kinds, the pause, and the reader's own sessions and keyboard.
+//! Settings: the rules, which of them would match, and their editor.
 
 use axum::{
     Router,
     response::{IntoResponse, Redirect, Response},
-    routing::{get, post},
+    routing::get,
 };
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{
-    error::sentence,
-    parts::{self, Empty, Head, List, Meaning, Notice, Sheet},
-    problems::quoted,
-    render::{Page, Visitor},
-    shell::Place,
+    super::{
+        error::sentence,
+        parts::{self, Head, Meaning, Notice, Sheet},
+        problems::quoted,
+        render::{Page, Visitor},
+        shell::Place,
+    },
+    Tab, beside_form, document_editor, faults, is_admin, risk_of, tabs,
 };
 use crate::{
     model::{
-        approval::Role,
-        id::SessionId,
         json::{self, Limits},
-        kind::{Kind, KindName, Risk},
+        kind::{KindName, Risk},
         policy::{Effective, Rule, Ttl},
-        problem::{Code, FieldError, Problem},
+        problem::{Code, Problem},
         target::{Target, glob_matches},
-        text::Breaks,
     },
     server::{
         service::{
-            account,
             catalogue::{self, KindView, MatchAnswer, MatchQuestion, PolicyView},
             error::{Error, Result},
-            operation, settings,
+            operation,
         },
-        store::{agent, person, queue, session},
+        store::{agent, person, queue},
         web::{
             auth::Admin,
-            body::{Form, Path, Query},
+            body::{Form, Query},
             state::AppState,
         },
     },
-    ui::{
-        keys::KEYS,
-        textarea::TextArea,
-        time::{Form as TimeForm, span},
-    },
+    ui::time::{Form as TimeForm, span},
 };
 
 pub fn routes() -> Router<AppState> {
     Router::new()
-        .route("/settings", get(async || Redirect::to("/settings/policies")))
         .route("/settings/policies", get(policies).post(save_policy))
         .route("/settings/policies/edit", get(edit_policy))
-        .route("/settings/kinds", get(kinds).post(save_kind))
-        .route("/settings/kinds/new", get(new_kind))
-        .route("/settings/kinds/{name}", get(kind))
-        .route("/settings/pause", get(pause).post(begin_pause))
-        .route("/settings/pause/end", post(end_pause))
-        .route("/settings/sessions", get(sessions))
-        .route("/settings/sessions/{id}/end", post(end_session))
-        .route("/settings/keyboard", get(keyboard))
 }
-
-/// The pages of the settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tab {
-    People,
-    Agents,
-    Executors,
-    Kinds,
-    Policies,
-    Pause,
-    Sessions,
-    Keyboard,
-}
-
-impl Tab {
-    const ALL: [Self; 8] = [
-        Self::People,
-        Self::Agents,
-        Self::Executors,
-        Self::Kinds,
-        Self::Policies,
-        Self::Pause,
-        Self::Sessions,
-        Self::Keyboard,
-    ];
-
-    fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::People => ("People", "/settings/people"),
-            Self::Agents => ("Agents", "/settings/agents"),
-            Self::Executors => ("Executors", "/settings/executors"),
-            Self::Kinds => ("Kinds", "/settings/kinds"),
-            Self::Policies => ("Policies", "/settings/policies"),
-            Self::Pause => ("Pause", "/settings/pause"),
-            Self::Sessions => ("Your sessions", "/settings/sessions"),
-            Self::Keyboard => ("Keyboard", "/settings/keyboard"),
-        }
-    }
-}
-
-/// The words under the head of each page of the settings.
-pub fn tabs(here: Tab) -> impl IntoView {
-    let links = Tab::ALL.map(|tab| {
-        let (words, address) = tab.words();
-        view! { <a href=address aria-current=(tab == here).then_some("page")>{words}</a> }
-    });
-    view! { <nav class="lanes" aria-label="Settings">{links.into_iter().collect::<Vec<_>>()}</nav> }
-}
-
-/// Why a form was not taken, place by place.
-pub fn faults(problem: Option<&Problem>) -> impl IntoView + use<> {
-    problem.map(|problem| {
-        let places: Vec<FieldError> = problem
-            .members
-            .get("errors")
-            .and_then(|errors| serde_json::from_value(errors.clone()).ok())
-            .unwrap_or_default();
-        let sentence = if places.is_empty() { sentence(&problem.detail) } else { "Nothing was saved.".to_owned() };
-        let places: Vec<_> = places
-            .into_iter()
-            .map(|place| view! { <li><code>{place.pointer}</code>" "{quoted(&place.detail)}</li> })
-            .collect();
-        view! {
-            <div class="notice notice-stop gap-top" role="alert" id="refused">
-                <div>
-                    <h2>{problem.code.title()}</h2>
-                    <p>{quoted(&sentence)}</p>
-                    <ul class="stack-2">{places}</ul>
-                </div>
-            </div>
-        }
-    })
-}
-
-pub fn is_admin(visitor: &Visitor) -> bool {
-    visitor.person.role() == Role::Admin
-}
-
-/// A refusal that belongs beside the form; anything else is the page's own.
-pub fn beside_form(error: Error) -> Result<Problem> {
-    match error {
-        Error::Refused(problem) if matches!(problem.code.status(), 400 | 409 | 412 | 422) => Ok(problem),
-        error => Err(error),
-    }
-}
-
-// Policies
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -391,11 +289,6 @@ fn is_all_risky(rule: &Rule, kinds: &[KindView]) -> bool {
     about.peek().is_some() && about.all(is_risky)
 }
 
-fn risk_of(document: &Value) -> Option<Risk> {
-    let name = document["risk"].as_str()?;
-    Risk::ALL.into_iter().find(|risk| risk.as_str() == name)
-}
-
 async fn matched(visitor: &Visitor, question: &Question) -> Result<Matched> {
     if question.kind.is_empty() && question.target.is_empty() {
         return Ok(Matched::NotAsked);
@@ -542,16 +435,7 @@ fn policy_editor(visitor: &Visitor, version: i64, text: String, refused: Option<
             <form class="sec sec-first stack" id="editor" action="/settings/policies" method="post">
                 <input type="hidden" name="version" value=version />
                 <label class="lab" for="document">"Rules, from the top"</label>
-                <TextArea
-                    id="document"
-                    name="document"
-                    class="in-mono editor"
-                    value=text
-                    rows=24
-                    maxlength=60_000
-                    invalid=refused.map(|_| "true")
-                    described_by=refused.map(|_| "refused")
-                />
+                {document_editor(text, refused)}
                 <div class="acts">
                     <button class="btn btn-ink" type="submit">"Put in force"</button>
                     <a href="/settings/policies">"Back, and change nothing"</a>
@@ -600,330 +484,3 @@ const RULE_SAMPLE: &str = r#"{
     "execution_ttl_s": 600
   }
 }"#;
-
-// Kinds
-
-async fn kinds(visitor: Visitor) -> Result<Page> {
-    let kinds = catalogue::all_kinds(&visitor.desk).await?;
-    let is_admin = is_admin(&visitor);
-    Ok(visitor.page("Kinds", Place::Settings, || {
-        let rows: Vec<_> = kinds
-            .iter()
-            .map(|kind| {
-                let text = |name: &str| kind.document[name].as_str().unwrap_or_default().to_owned();
-                let origin = if kind.built_in { "built in" } else { "yours" };
-                view! {
-                    <tr>
-                        <th scope="row"><a href=format!("/settings/kinds/{}", kind.name)>{kind.name.clone()}</a></th>
-                        <td>{parts::line(&text("title"))}</td>
-                        <td>{risk_of(&kind.document).map(parts::risk)}</td>
-                        <td>{parts::line(&text("conditional"))}</td>
-                        <td>{parts::line(&text("executor"))}</td>
-                        <td class="meta">"version "{kind.version}", "{origin}</td>
-                    </tr>
-                }
-            })
-            .collect();
-        view! {
-            <Head
-                title="Kinds"
-                aside=is_admin.then(|| view! { <a class="btn btn-small" href="/settings/kinds/new">"Add a kind"</a> }.into_any())
-            >
-                "What agents may propose: its schema, its words, its risk. Versions are only ever added."
-            </Head>
-            {tabs(Tab::Kinds)}
-            <div class="card pane gap-top">
-                <List label="Kinds" heads=vec!["Name", "Title", "Risk", "Version of the target", "Carried out by", "Version"]>{rows}</List>
-            </div>
-        }
-    }))
-}
-
-async fn kind(visitor: Visitor, Path(name): Path<String>) -> Result<Page> {
-    let nothing = || Problem::new(Code::NotFound, "there is no such kind");
-    let name: KindName = name.parse().map_err(|_| nothing())?;
-    let view = catalogue::newest_kind(&visitor.desk, &name).await?;
-    let kind = Kind::load(&view.document)?;
-    let document = serde_json::to_string_pretty(&view.document).map_err(Error::internal)?;
-    let origin = if view.built_in { "Built in; nobody redefines it." } else { "Added by an admin." };
-    let word = |name: &str| parts::capital(view.document[name].as_str().unwrap_or_default());
-    let (conditional, lease, executor, resolver) =
-        (word("conditional"), word("lease"), word("executor"), word("resolver"));
-    Ok(visitor.page(view.name.as_str(), Place::Settings, || {
-        let params: Vec<_> = kind
-            .params()
-            .map(|(name, schema)| {
-                let form = schema["type"].as_str().unwrap_or("any").to_owned();
-                let words = schema["description"].as_str().unwrap_or_default().to_owned();
-                view! {
-                    <tr>
-                        <th scope="row">{name.to_owned()}</th>
-                        <td class="words">{parts::line(&words)}</td>
-                        <td class="kind">{form}</td>
-                    </tr>
-                }
-            })
-            .collect();
-        let slip = view! {
-            <section class="sec sec-first" aria-labelledby="h-words">
-                <div class="sec-head"><h2 id="h-words">"Its words"</h2></div>
-                <dl class="facts">
-                    <dt>"Effect"</dt>
-                    <dd><code>{parts::said(&kind.consequence, Breaks::Keep)}</code></dd>
-                    <dt>"To undo"</dt>
-                    <dd><code>{parts::said(&kind.rollback, Breaks::Keep)}</code></dd>
-                </dl>
-            </section>
-            <section class="sec" aria-labelledby="h-params">
-                <div class="sec-head"><h2 id="h-params">"Parameters"</h2></div>
-                <div class="box"><table class="fields"><tbody>{params}</tbody></table></div>
-            </section>
-            <section class="sec">
-                <details class="raw">
-                    <summary>"The document"</summary>
-                    <pre>{document}</pre>
-                </details>
-            </section>
-        };
-        let stub = view! {
-            <section class="p p-first">
-                <dl class="facts">
-                    <dt>"Risk"</dt>
-                    <dd>{parts::risk(kind.risk)}</dd>
-                    <dt>"Version of the target"</dt>
-                    <dd>{conditional}</dd>
-                    <dt>"Lease"</dt>
-                    <dd>{lease}</dd>
-                    <dt>"In conflict"</dt>
-                    <dd>{resolver}</dd>
-                    <dt>"Carried out by"</dt>
-                    <dd>{executor}</dd>
-                    <dt>"Version"</dt>
-                    <dd>{view.version}</dd>
-                </dl>
-            </section>
-            <section class="p"><p>{origin}</p></section>
-        };
-        view! {
-            <nav class="crumbs" aria-label="Place"><a href="/settings/kinds">"Kinds"</a></nav>
-            <Head title=view.name.clone()>{parts::line(&kind.title)}</Head>
-            <Sheet slip=slip.into_any() stub=stub.into_any() stub_label="In short" />
-        }
-    }))
-}
-
-async fn new_kind(visitor: Visitor, _: Admin) -> Page {
-    kind_editor(&visitor, KIND_SAMPLE.to_owned(), None)
-}
-
-#[derive(Deserialize)]
-struct NewKind {
-    document: String,
-}
-
-async fn save_kind(visitor: Visitor, admin: Admin, Form(new): Form<NewKind>) -> Result<Response> {
-    let saved = match json::parse(new.document.as_bytes(), Limits::BODY) {
-        Ok(document) => catalogue::add_kind(&visitor.desk, &(&admin).into(), &document).await,
-        Err(problem) => Err(problem.into()),
-    };
-    match saved {
-        Ok(catalogue::Saved::New(kind) | catalogue::Saved::Same(kind)) => {
-            Ok(Redirect::to(&format!("/settings/kinds/{}", kind.name)).into_response())
-        }
-        Err(error) => {
-            let problem = beside_form(error)?;
-            Ok(kind_editor(&visitor, new.document, Some(&problem)).refused(problem.code).into_response())
-        }
-    }
-}
-
-fn kind_editor(visitor: &Visitor, text: String, refused: Option<&Problem>) -> Page {
-    visitor.page("Add a kind", Place::Settings, || {
-        view! {
-            <Head title="Add a kind">"With the name of one of yours it becomes that kind's next version."</Head>
-            {tabs(Tab::Kinds)}
-            {faults(refused)}
-            <form class="card pane stack gap-top" action="/settings/kinds" method="post">
-                <label class="lab" for="document">"The document"</label>
-                <TextArea
-                    id="document"
-                    name="document"
-                    class="in-mono editor"
-                    value=text
-                    rows=24
-                    maxlength=60_000
-                    invalid=refused.map(|_| "true")
-                    described_by=refused.map(|_| "refused")
-                />
-                <div class="acts">
-                    <button class="btn btn-ink" type="submit">"Add"</button>
-                    <a href="/settings/kinds">"Back, and add nothing"</a>
-                </div>
-            </form>
-        }
-    })
-}
-
-const KIND_SAMPLE: &str = r#"{
-  "name": "newsletter.send",
-  "title": "Send newsletter",
-  "schema": {
-    "type": "object",
-    "additionalProperties": false,
-    "required": ["list", "issue"],
-    "properties": {
-      "list": { "type": "string", "pattern": "^[a-z0-9-]{1,40}$" },
-      "issue": { "type": "string", "minLength": 1, "maxLength": 80 }
-    }
-  },
-  "target": "newsletter/{list}",
-  "verb": "create",
-  "consequence": "Sends issue {{ issue }} to everybody on list {{ list }}",
-  "rollback": "It cannot be undone: mail does not come back",
-  "risk": "high",
-  "conditional": "never",
-  "lease": "never",
-  "resolver": "irreversible",
-  "executor": "agent"
-}
-"#;
-
-// The pause
-
-async fn pause(visitor: Visitor) -> Page {
-    pause_page(&visitor, None)
-}
-
-#[derive(Deserialize)]
-struct Reason {
-    reason: String,
-}
-
-async fn begin_pause(visitor: Visitor, admin: Admin, Form(given): Form<Reason>) -> Result<Response> {
-    match settings::pause(&visitor.desk, &admin, given.reason).await {
-        Ok(_) => Ok(Redirect::to("/settings/pause").into_response()),
-        Err(error) => {
-            let problem = beside_form(error)?;
-            Ok(pause_page(&visitor, Some(&problem)).refused(problem.code).into_response())
-        }
-    }
-}
-
-async fn end_pause(visitor: Visitor, admin: Admin) -> Result<Redirect> {
-    settings::resume(&visitor.desk, &admin).await?;
-    Ok(Redirect::to("/settings/pause"))
-}
-
-fn pause_page(visitor: &Visitor, refused: Option<&Problem>) -> Page {
-    let is_paused = visitor.pause.is_some();
-    let is_admin = is_admin(visitor);
-    visitor.page("Pause", Place::Settings, || {
-        let form = match (is_admin, is_paused) {
-            (false, _) => view! { <p class="second">"An admin pauses the desk and ends the pause."</p> }.into_any(),
-            (true, true) => view! {
-                <form action="/settings/pause/end" method="post">
-                    <button class="btn btn-ink" type="submit">"End the pause"</button>
-                </form>
-            }
-            .into_any(),
-            (true, false) => view! {
-                <form class="stack" action="/settings/pause" method="post">
-                    <label class="field">
-                        <span>"Why"</span>
-                        <input class="in" name="reason" maxlength="1000" required />
-                        <small>"Everybody reads it on every page."</small>
-                    </label>
-                    <button class="btn btn-stop" type="submit">"Pause the desk"</button>
-                </form>
-            }
-            .into_any(),
-        };
-        view! {
-            <Head title="Pause">"For when something is wrong and nobody knows yet what."</Head>
-            {tabs(Tab::Pause)}
-            {faults(refused)}
-            <div class="card pane gap-top stack narrow">
-                <ul class="needs">
-                    <li>"Nothing is claimed, and nothing that was claimed is sent"</li>
-                    <li>"What was sent can still be reported"</li>
-                    <li>"People may decide; deadlines keep running"</li>
-                </ul>
-                {form}
-            </div>
-        }
-    })
-}
-
-// The reader's own
-
-async fn sessions(visitor: Visitor) -> Result<Page> {
-    let mut conn = visitor.desk.store.read().await?;
-    let sessions = session::of_person(&mut conn, visitor.person.id(), visitor.now).await?;
-    let now = visitor.now;
-    Ok(visitor.page("Your sessions", Place::Settings, || {
-        let rows: Vec<_> = sessions
-            .iter()
-            .map(|session| {
-                let is_this = session.id == *visitor.person.session();
-                let act = if is_this {
-                    view! { <span class="second">"this browser"</span> }.into_any()
-                } else {
-                    view! {
-                        <form action=format!("/settings/sessions/{}/end", session.id) method="post">
-                            <button class="btn btn-small" type="submit">"End it"</button>
-                        </form>
-                    }
-                    .into_any()
-                };
-                view! {
-                    <tr>
-                        <td>{parts::line(&session.content.user_agent)}</td>
-                        <td>{parts::when(session.content.signed_in_at, now, TimeForm::Clock)}</td>
-                        <td>{parts::when(session.last_seen_at, now, TimeForm::Clock)}</td>
-                        <td class="meta">{act}</td>
-                    </tr>
-                }
-            })
-            .collect();
-        view! {
-            <Head title="Your sessions">
-                "Browsers that are signed in as you. One ends after 12 h without use, and 7 d after it began."
-            </Head>
-            {tabs(Tab::Sessions)}
-            <div class="card pane gap-top">
-                <List label="Your sessions" heads=vec!["Browser", "Signed in", "Last seen", ""]>{rows}</List>
-            </div>
-        }
-    }))
-}
-
-async fn end_session(visitor: Visitor, Path(id): Path<SessionId>) -> Result<Redirect> {
-    match account::revoke_session(&visitor.desk, &visitor.person, id).await {
-        // It is over either way.
-        Ok(()) | Err(Error::Refused(Problem { code: Code::NotFound, .. })) => Ok(Redirect::to("/settings/sessions")),
-        Err(error) => Err(error),
-    }
-}
-
-async fn keyboard(visitor: Visitor) -> Page {
-    visitor.page("Keyboard", Place::Settings, || {
-        let keys: Vec<_> = KEYS
-            .iter()
-            .map(|(key, words)| view! { <dt><kbd>{*key}</kbd></dt><dd>{*words}</dd> })
-            .collect();
-        view! {
-            <Head title="Keyboard">"A key moves and opens. No key decides."</Head>
-            {tabs(Tab::Keyboard)}
-            <div class="card pane gap-top stack narrow">
-                <dl class="facts">{keys}</dl>
-                <p class="second" data-keys-state="">"The keys need scripts; this browser runs none here."</p>
-                <p><button class="btn btn-small" type="button" data-keys-toggle="" hidden>"Turn the keys off"</button></p>
-            </div>
-        }
-    })
-}
-
-/// Nothing to list yet.
-pub fn none_yet(heading: &'static str, words: &'static str) -> impl IntoView {
-    view! { <Empty heading=heading>{words}</Empty> }
-}
