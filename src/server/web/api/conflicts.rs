@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::RawQuery,
-    http::header::{ETAG, LINK},
+    http::header::ETAG,
     response::{IntoResponse, Response},
 };
 use serde_json::json;
@@ -65,18 +65,8 @@ async fn list(
     RawQuery(raw): RawQuery,
 ) -> Result<Response> {
     let (conflicts, next) = conflict::list(&desk, &principal, query).await?;
-    let body = Json(json!({"conflicts": conflicts, "next_cursor": next}));
-    Ok(match next {
-        Some(cursor) => {
-            // The same question, from where this page ends.
-            let asked = raw.as_deref().unwrap_or_default().split('&');
-            let kept = asked.filter(|pair| !pair.is_empty() && !pair.starts_with("cursor="));
-            let query: String = kept.map(|pair| format!("{pair}&")).collect();
-            let next = format!("<{}/api/v1/conflicts?{query}cursor={cursor}>; rel=\"next\"", desk.config.public_url);
-            ([(LINK, next)], body).into_response()
-        }
-        None => body.into_response(),
-    })
+    let body = json!({"conflicts": conflicts, "next_cursor": next});
+    Ok(super::list_page(&desk, "conflicts", raw.as_deref(), next, body))
 }
 
 #[utoipa::path(

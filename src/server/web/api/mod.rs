@@ -19,14 +19,21 @@ mod settings;
 
 pub use session::user_agent;
 
-use axum::Router;
+use std::fmt::Display;
+
+use axum::{
+    Json, Router,
+    http::header::LINK,
+    response::{IntoResponse, Response},
+};
+use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::{auth::Principal, openapi, state::AppState};
 use crate::{
     model::problem::{Code, Problem},
-    server::service::error::Error,
+    server::service::{Desk, error::Error},
 };
 
 /// Everything under `/api/v1`, and its description.
@@ -62,4 +69,13 @@ async fn unknown_route(_: Principal) -> Error {
 
 async fn wrong_method(_: Principal) -> Error {
     Problem::new(Code::MethodNotAllowed, "see `Allow` for the methods this address takes").into()
+}
+
+/// One page of a list, with the `Link` to the next one (RFC 8288): the same question, from where this page ends.
+fn list_page(desk: &Desk, list: &str, asked: Option<&str>, next: Option<impl Display>, body: Value) -> Response {
+    let Some(cursor) = next else { return Json(body).into_response() };
+    let kept = asked.unwrap_or_default().split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("cursor="));
+    let query: String = kept.map(|pair| format!("{pair}&")).collect();
+    let next = format!("<{}/api/v1/{list}?{query}cursor={cursor}>; rel=\"next\"", desk.config.public_url);
+    ([(LINK, next)], Json(body)).into_response()
 }

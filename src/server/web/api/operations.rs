@@ -7,7 +7,7 @@ use axum::{
     extract::{RawQuery, State},
     http::{
         HeaderMap, HeaderName, StatusCode,
-        header::{ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER},
+        header::{ETAG, IF_MATCH, IF_NONE_MATCH, LOCATION, RETRY_AFTER},
     },
     response::{IntoResponse, Response},
 };
@@ -311,18 +311,8 @@ async fn list(
 ) -> Result<Response> {
     let page = operation::list(&desk, &principal, query).await?;
     let operations: Vec<_> = page.operations.iter().map(|op| document(&desk, &principal, op)).collect();
-    let body = Json(json!({"operations": operations, "next_cursor": page.next_cursor}));
-    Ok(match page.next_cursor {
-        Some(cursor) => {
-            // The same question, from where this page ends.
-            let asked = raw.as_deref().unwrap_or_default().split('&');
-            let kept = asked.filter(|pair| !pair.is_empty() && !pair.starts_with("cursor="));
-            let query: String = kept.map(|pair| format!("{pair}&")).collect();
-            let next = format!("<{}/api/v1/operations?{query}cursor={cursor}>; rel=\"next\"", desk.config.public_url);
-            ([(LINK, next)], body).into_response()
-        }
-        None => body.into_response(),
-    })
+    let body = json!({"operations": operations, "next_cursor": page.next_cursor});
+    Ok(super::list_page(&desk, "operations", raw.as_deref(), page.next_cursor, body))
 }
 
 /// Runs and executors carry operations out; nobody else does.

@@ -10,7 +10,7 @@ use leptos::prelude::*;
 use super::{
     parts::{self, Empty, Head},
     queue::{became, deceptions},
-    render::{Page, Visitor, query},
+    render::{Page, Visitor, link},
     shell::Place,
 };
 use crate::{
@@ -311,7 +311,7 @@ async fn answer(visitor: &Visitor, decision: Decision, results: Vec<BulkResult>)
     let rest: Vec<_> =
         lines.iter().filter(|line| line.counted == Counted::Open).map(|line| line.op.id().to_string()).collect();
     let rest: Vec<_> = rest.iter().map(|id| ("pick", id.as_str())).collect();
-    let rest = (!rest.is_empty()).then(|| format!("/decide?{}", query(&rest)));
+    let rest = (!rest.is_empty()).then(|| link("/decide", &rest));
     let kept = match all - counted {
         0 => String::new(),
         1 => "1 kept as it was".to_owned(),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::{
     error,
     parts::{self, Empty, Head, Meaning, Notice, Sheet},
-    render::{Page, Visitor, query},
+    render::{Page, Visitor, link},
     shell::Place,
     work,
 };
@@ -64,8 +64,7 @@ async fn list(visitor: Visitor, Query(Before { before }): Query<Before>) -> Resu
     let mut leases = lease::list(&visitor.desk, &reader, None, before.as_ref(), PAGE + 1).await?;
     let has_more = leases.len() as i64 > PAGE;
     leases.truncate(PAGE as usize);
-    let next =
-        leases.last().filter(|_| has_more).map(|one| format!("/leases?{}", query(&[("before", one.id.as_str())])));
+    let next = leases.last().filter(|_| has_more).map(|one| link("/leases", &[("before", one.id.as_str())]));
     let now = visitor.now;
     Ok(visitor.page("Leases", Place::Runs, || {
         view! {

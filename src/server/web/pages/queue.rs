@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{
     conflict,
     parts::{self, Empty, Head},
-    render::{Page, Visitor, query},
+    render::{Page, Visitor, link},
     shell::Place,
 };
 use crate::{
@@ -84,9 +84,7 @@ impl Asked {
     }
 
     fn address(&self) -> String {
-        let pairs = self.pairs();
-        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        if pairs.is_empty() { "/".to_owned() } else { format!("/?{}", query(&pairs)) }
+        link("/", &self.pairs())
     }
 
     /// The same list from its start, with one thing changed.

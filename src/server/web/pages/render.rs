@@ -166,14 +166,15 @@ fn to_the_door(parts: &Parts) -> Response {
     };
     match asked.as_deref() {
         None | Some("/") => Redirect::to("/sign-in").into_response(),
-        Some(path) => Redirect::to(&format!("/sign-in?{}", query(&[("next", path)]))).into_response(),
+        Some(path) => Redirect::to(&link("/sign-in", &[("next", path)])).into_response(),
     }
 }
 
-/// `name=value&…`, as browsers write it.
-pub fn query(pairs: &[(&str, &str)]) -> String {
-    let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{}={}", percent(name), percent(value))).collect();
-    pairs.join("&")
+/// `path?name=value&…`, as browsers write it; the path alone where there are no pairs.
+pub fn link(path: &str, pairs: &[(&str, impl AsRef<str>)]) -> String {
+    let pairs: Vec<_> =
+        pairs.iter().map(|(name, value)| format!("{}={}", percent(name), percent(value.as_ref()))).collect();
+    if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
 }
 
 /// Percent-encoding of everything that has a meaning in a query (RFC 3986, section 2.3).

@@ -8,7 +8,7 @@ use super::{
     fields,
     operation::{address as operation_address, counted, grouped},
     parts::{self, Empty, Head, Meaning, Notice, Sheet},
-    render::{Page, Visitor, query},
+    render::{Page, Visitor, link},
     shell::Place,
     work,
 };
@@ -49,8 +49,7 @@ struct Asked {
 async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Result<Page> {
     let prefix: String = asked.prefix.trim().chars().take(300).collect();
     let (rows, next) = shelf::list(&visitor.desk, &visitor.person, &prefix, &asked.after).await?;
-    let next =
-        next.map(|after| format!("/resources?{}", query(&[("prefix", prefix.as_str()), ("after", after.as_str())])));
+    let next = next.map(|after| link("/resources", &[("prefix", prefix.as_str()), ("after", after.as_str())]));
     let now = visitor.now;
     Ok(visitor.page("Resources", Place::Resources, || {
         view! {
@@ -181,7 +180,7 @@ async fn show(
             <div class="split head">
                 <nav class="crumbs" aria-label="Place">
                     <a href="/resources">"Resources"</a>
-                    <a href=format!("/resources?{}", query(&[("prefix", &format!("{kind}/"))]))>{parts::line(&kind)}</a>
+                    <a href=link("/resources", &[("prefix", format!("{kind}/"))])>{parts::line(&kind)}</a>
                 </nav>
                 <div>{parts::live()}</div>
             </div>
@@ -263,8 +262,8 @@ fn content(sheet: &Shelf) -> Option<AnyView> {
 fn history(sheet: &Shelf, now: Timestamp) -> impl IntoView + use<> {
     let versions: Vec<_> = sheet.history.iter().map(|version| entry(sheet, version, now)).collect();
     let older = sheet.older.map(|version| {
-        let address = format!("/resources/{}?{}", sheet.target, query(&[("before", &version.to_string())]));
-        view! { <p class="more"><a href=address rel="next">"Older versions"</a></p> }
+        let earlier = link(&format!("/resources/{}", sheet.target), &[("before", version.to_string())]);
+        view! { <p class="more"><a href=earlier rel="next">"Older versions"</a></p> }
     });
     view! {
         <section class="sec" aria-labelledby="h-history">

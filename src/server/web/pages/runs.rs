@@ -12,7 +12,7 @@ use super::{
     conflict as conflicts, error, leases,
     parts::{self, Empty, Head, Sheet},
     queue::{self, Last, Pick},
-    render::{Page, Visitor, query},
+    render::{Page, Visitor, link},
     run_approvals,
     shell::Place,
     work,
@@ -67,7 +67,7 @@ async fn list(visitor: Visitor, Query(Before { before }): Query<Before>) -> Resu
     let mut runs = run::list(&visitor.desk, &principal(&visitor), before.as_ref(), PAGE + 1).await?;
     let has_more = runs.len() as i64 > PAGE;
     runs.truncate(PAGE as usize);
-    let next = runs.last().filter(|_| has_more).map(|run| format!("/runs?{}", query(&[("before", run.id.as_str())])));
+    let next = runs.last().filter(|_| has_more).map(|run| link("/runs", &[("before", run.id.as_str())]));
     let now = visitor.now;
     Ok(visitor.page("Runs", Place::Runs, || {
         let rows: Vec<_> = runs.iter().map(|run| row(run, now)).collect();
@@ -229,7 +229,7 @@ pub async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, re
     };
     let may_stop = matches!(person.role(), Role::Operator | Role::Admin) || is_owner;
     let now = visitor.now;
-    let next = next.map(|id| format!("/runs/{}?{}", run.id, query(&[("before", id.as_str())])));
+    let next = next.map(|id| link(&format!("/runs/{}", run.id), &[("before", id.as_str())]));
     let title = run.label.clone();
     Ok(visitor.page(&title, Place::Runs, || {
         let rows: Vec<_> = rows.iter().map(|one| queue::row(one, Last::State, Pick::None, now)).collect();

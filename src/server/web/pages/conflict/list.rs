@@ -24,7 +24,7 @@ use crate::{
             pages::{
                 error::sentence,
                 parts::{self, Empty, Head},
-                render::{Page, Visitor, query},
+                render::{Page, Visitor, link},
                 shell::Place,
                 work,
             },
@@ -89,9 +89,7 @@ impl Asked {
     }
 
     fn address(&self) -> String {
-        let pairs = self.pairs();
-        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        if pairs.is_empty() { "/conflicts".to_owned() } else { format!("/conflicts?{}", query(&pairs)) }
+        link("/conflicts", &self.pairs())
     }
 
     /// The same list from its start, with one thing changed.

@@ -32,7 +32,7 @@ use crate::{
                 operation::{address as operation_address, counted, grouped},
                 parts::{self, Meaning, Notice},
                 plans,
-                render::{Page, Visitor, query},
+                render::{Page, Visitor, link},
                 shell::Place,
                 three::{self, Head, Layout, Part, Sight},
             },
@@ -167,7 +167,7 @@ impl Paper<'_> {
             </div>
             {self.say().into_any()}
             {self.comparison()}
-            {self.words_of_the_agent().into_any()}
+            {parts::agent_says(self.op().proposal.reason.as_deref()).into_any()}
             {self.told_to_the_agent().into_any()}
         }
     }
@@ -273,7 +273,7 @@ impl Paper<'_> {
             let pairs = [("view", layout.as_str())];
             let pairs = if layout == Layout::default() { &pairs[1..] } else { &pairs[..] };
             let id = &self.conflict().id;
-            let address = if pairs.is_empty() { address(id) } else { format!("{}?{}", address(id), query(pairs)) };
+            let address = link(&address(id), pairs);
             let is_here = layout == self.layout;
             view! { <a href=address aria-current=is_here.then_some("true")>{words}</a> }
         };
@@ -374,26 +374,6 @@ impl Paper<'_> {
             "."
         };
         Some(words.into_any())
-    }
-
-    fn words_of_the_agent(&self) -> impl IntoView + use<> {
-        let words = match &self.op().proposal.reason {
-            Some(reason) if !reason.trim().is_empty() => {
-                view! { <blockquote>{parts::said(reason, Breaks::Keep)}</blockquote> }.into_any()
-            }
-            _ => view! { <p class="quiet">"It gave no reason."</p> }.into_any(),
-        };
-        view! {
-            <section class="sec" aria-labelledby="h-claim">
-                <div class="claim">
-                    <div class="claim-head">
-                        <h2 id="h-claim" class="claim-title">"The agent says"</h2>
-                        <span>"Its own words. Nobody has checked them."</span>
-                    </div>
-                    {words}
-                </div>
-            </section>
-        }
     }
 
     fn told_to_the_agent(&self) -> impl IntoView + use<> {

@@ -46,7 +46,7 @@ pub fn slip(paper: &Paper) -> impl IntoView + use<> {
         {paper.is_doubtful().then(|| case::sections(paper))}
         {comparison(paper)}
         {paper.sheet.replans.as_ref().map(|plan| plans::difference(&plan.op, op, &plan.changes).into_any())}
-        {claim(op)}
+        {parts::agent_says(op.proposal.reason.as_deref())}
         {canonical(op)}
     }
 }
@@ -563,27 +563,6 @@ fn cell(class: &'static str, tag: &'static str, text: Option<String>) -> impl In
         None => view! { <span class="quiet">"not there"</span> }.into_any(),
     };
     view! { <td class=class><span class="tag">{tag}</span><span class="v">{text}</span></td> }
-}
-
-/// The agent's own words, kept apart.
-fn claim(op: &Operation) -> impl IntoView + use<> {
-    let words = match &op.proposal.reason {
-        Some(reason) if !reason.trim().is_empty() => {
-            view! { <blockquote>{parts::said(reason, Breaks::Keep)}</blockquote> }.into_any()
-        }
-        _ => view! { <p class="quiet">"It gave no reason."</p> }.into_any(),
-    };
-    view! {
-        <section class="sec" aria-labelledby="h-claim">
-            <div class="claim">
-                <div class="claim-head">
-                    <h2 id="h-claim" class="claim-title">"The agent says"</h2>
-                    <span>"Its own words. Nobody has checked them, and the fingerprint does not cover them."</span>
-                </div>
-                {words}
-            </div>
-        </section>
-    }
 }
 
 /// Longer text is not open from the start: all of it stands in the table.
