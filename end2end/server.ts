@@ -54,7 +54,7 @@ export async function expectStatus<T = Members>(reply: APIResponse, ...statuses:
 export class Server {
   readonly url: string;
   readonly data = mkdtempSync(join(tmpdir(), "counterfoil-e2e-"));
-  private readonly env: NodeJS.ProcessEnv;
+  readonly env: NodeJS.ProcessEnv;
   private process: ChildProcess | undefined;
 
   private constructor(port: number, settings: NodeJS.ProcessEnv) {
@@ -142,6 +142,43 @@ export class Server {
     const token = printed.match(/cfa_[A-Za-z0-9_-]+/)?.[0];
     if (!token) throw new Error("`agent add` printed no token");
     return new Agent(name, this.url, await bearer(this.url, token));
+  }
+}
+
+/** A terminal beside a server, for commands as the README gives them. */
+export class Shell {
+  private readonly child: ChildProcess;
+  private output = "";
+
+  constructor(private readonly server: Server) {
+    this.child = spawn("bash", ["--noprofile", "--norc"], { cwd: server.data, env: server.env, stdio: ["pipe", "pipe", "pipe"] });
+    this.child.stdout?.on("data", (bytes) => (this.output += bytes));
+    this.child.stderr?.on("data", (bytes) => (this.output += bytes));
+  }
+
+  /** Runs commands that name the default address and the built binary; what they print, once they are done. */
+  async run(commands: string): Promise<string> {
+    const here = commands.replaceAll("http://127.0.0.1:8080", this.server.url).replaceAll("target/release/counterfoil", BINARY);
+    const end = `end-${randomUUID()}`;
+    this.output = "";
+    this.child.stdin?.write(`${here}\necho ${end}\n`);
+    const printed = await this.printed(new RegExp(`^([\\s\\S]*)${end}\n`));
+    return printed.slice(0, printed.indexOf(end));
+  }
+
+  /** Waits until the output matches. */
+  async printed(pattern: RegExp): Promise<string> {
+    const deadline = Date.now() + 60_000;
+    for (;;) {
+      const found = pattern.exec(this.output)?.[0];
+      if (found !== undefined) return found;
+      if (Date.now() > deadline) throw new Error(`no ${pattern} in:\n${this.output}`);
+      await sleep(20);
+    }
+  }
+
+  close(): void {
+    this.child.kill();
   }
 }
 
