@@ -348,7 +348,7 @@ fn claimant(by: &Claimant) -> String {
     match by {
         Claimant::Run(id) => id.to_string(),
         Claimant::Executor(id) => id.to_string(),
-        Claimant::Managed => by.actor().id,
+        Claimant::Managed | Claimant::Gateway => by.actor().id,
     }
 }
 

@@ -230,6 +230,8 @@ pub enum Claimant {
     Executor(ExecutorId),
     /// Counterfoil itself, for what it holds.
     Managed,
+    /// Counterfoil itself, for what it sends to a registered destination.
+    Gateway,
 }
 
 impl Claimant {
@@ -238,6 +240,7 @@ impl Claimant {
             Self::Run(id) => Actor::run(id),
             Self::Executor(id) => Actor::executor(id),
             Self::Managed => Actor::built_in("managed"),
+            Self::Gateway => Actor::built_in("gateway"),
         }
     }
 }

@@ -945,7 +945,7 @@ fn conclude(op: &Operation, claim: &Claim, report: &Report, now: Timestamp) -> O
     };
     let source = match claim.by {
         Claimant::Run(_) => OutcomeSource::Run,
-        Claimant::Executor(_) => OutcomeSource::Executor,
+        Claimant::Executor(_) | Claimant::Gateway => OutcomeSource::Executor,
         Claimant::Managed => OutcomeSource::System,
     };
     let reference = report.provider_reference.clone().or_else(|| claim.provider_reference.clone());

@@ -18,7 +18,7 @@ use crate::{
         document::ClaimDoc,
         evidence::{EvidenceKind, Finding},
         fingerprint::Fingerprint,
-        id::{ClaimId, OperationId},
+        id::{ClaimId, CorrelationId, OperationId},
         kind::{Executor, KindName},
         lease::LeaseRef,
         operation::{
@@ -36,12 +36,17 @@ use crate::{
     },
 };
 
+/// What people call the part of Counterfoil that sends requests.
+pub const GATEWAY: &str = "Counterfoil's gateway";
+
 /// Whoever may carry operations out.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "one lives for one request; a box would only move it")]
 pub enum Worker {
     Run(RunIdentity),
     Executor(ExecutorIdentity),
+    /// Counterfoil itself, for one request; its records and the request share the correlation.
+    Gateway(CorrelationId),
 }
 
 impl Worker {
@@ -49,6 +54,7 @@ impl Worker {
         match self {
             Self::Run(run) => Claimant::Run(run.id().clone()),
             Self::Executor(executor) => Claimant::Executor(executor.id().clone()),
+            Self::Gateway(_) => Claimant::Gateway,
         }
     }
 
@@ -56,6 +62,9 @@ impl Worker {
         match self {
             Self::Run(run) => run.by(),
             Self::Executor(executor) => executor.by(),
+            Self::Gateway(correlation) => {
+                By { actor: Claimant::Gateway.actor(), run: None, correlation: Some(correlation.clone()), route: None }
+            }
         }
     }
 
@@ -63,14 +72,16 @@ impl Worker {
         match self {
             Self::Run(run) => run.agent_name().to_owned(),
             Self::Executor(executor) => executor.executor().name.clone(),
+            Self::Gateway(_) => GATEWAY.to_owned(),
         }
     }
 
-    /// The run's agent proposed it, or the executor serves its kind.
+    /// The run's agent proposed it, or the executor serves its kind; what the gateway serves is the kind's own word.
     fn serves(&self, op: &Operation) -> bool {
         match self {
             Self::Run(run) => *run.agent() == op.proposal.agent,
             Self::Executor(executor) => op.proposal.kind.parse::<KindName>().is_ok_and(|kind| executor.serves(&kind)),
+            Self::Gateway(_) => true,
         }
     }
 }
@@ -93,10 +104,12 @@ async fn may_start(
     op: &Operation,
 ) -> store::Result<std::result::Result<(), Problem>> {
     let kind = desk.kind(tx, &op.proposal.kind, Some(op.proposal.kind_version)).await?;
-    let itself = match kind.map(|kind| kind.kind.executor) {
-        Some(Executor::Managed) => Some("writes it in the transaction that approves it"),
-        Some(Executor::Gateway) => Some("sends it through its gateway"),
-        Some(Executor::Agent) | None => None,
+    let itself = match (kind.map(|kind| kind.kind.executor), worker) {
+        (Some(Executor::Managed), _) => Some("writes it in the transaction that approves it"),
+        (Some(Executor::Gateway), Worker::Gateway(_)) => None,
+        (Some(Executor::Gateway), _) => Some("sends it through its gateway"),
+        (_, Worker::Gateway(_)) => Some("leaves it to an executor of its kind"),
+        (Some(Executor::Agent) | None, _) => None,
     };
     if let Some(how) = itself {
         let detail = format!("Nobody claims `{}`: Counterfoil {how}", op.proposal.kind);

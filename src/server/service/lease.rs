@@ -268,7 +268,7 @@ pub async fn shortcoming(
     };
     let is_theirs = |lease: &Lease| match worker {
         Worker::Run(run) => lease.run == *run.id(),
-        Worker::Executor(_) => lease.agent == op.proposal.agent,
+        Worker::Executor(_) | Worker::Gateway(_) => lease.agent == op.proposal.agent,
     };
     let found = lease::find(tx, &presented.id).await?.map(|found| found.lease).filter(is_theirs);
     let highest = lease::highest(tx, target).await?;

@@ -122,6 +122,6 @@ pub async fn may_start(
     let (p, now) = (&op.proposal, tx.now());
     match worker {
         Worker::Run(run) => may_write(tx, run.id(), &p.target, p.verb, now).await,
-        Worker::Executor(_) => proposer_may_write(tx, op).await,
+        Worker::Executor(_) | Worker::Gateway(_) => proposer_may_write(tx, op).await,
     }
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     Desk,
+    claim::GATEWAY,
     conflict::{Plan, differences, plan},
     error::{Error, Result},
     kinds::CompiledKind,
@@ -178,6 +179,7 @@ impl Sheet {
     pub fn name_of<'a>(&'a self, id: &'a str) -> &'a str {
         match self.names.get(id) {
             Some(name) => name,
+            None if id == Claimant::Gateway.actor().id => GATEWAY,
             None if id == self.op.proposal.run.as_str() => &self.agent.name,
             None => id,
         }
@@ -189,6 +191,7 @@ impl Sheet {
             Claimant::Run(_) => &self.agent.name,
             Claimant::Executor(id) => self.name_of(id.as_str()),
             Claimant::Managed => "Counterfoil",
+            Claimant::Gateway => GATEWAY,
         }
     }
 }

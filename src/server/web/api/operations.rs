@@ -357,6 +357,7 @@ fn principal_of(worker: Worker) -> Principal {
     match worker {
         Worker::Run(run) => Principal::Run(run),
         Worker::Executor(executor) => Principal::Executor(executor),
+        Worker::Gateway(_) => unreachable!("no credential is the gateway's"),
     }
 }
 
