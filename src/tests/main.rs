@@ -16,6 +16,7 @@ mod events;
 mod leases;
 mod lifecycle;
 mod load;
+mod measures;
 mod openapi;
 mod ownership;
 mod people;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::{Desk, error::Result};
+use super::{Desk, error::Result, measures};
 use crate::{
     model::{
         approval::{Voter, may_vote},
@@ -40,12 +40,21 @@ pub struct Counts {
     /// Open ones.
     pub conflicts: i64,
     pub unknown: i64,
+    /// Of the unknown ones, those past their due time.
+    pub overdue: i64,
 }
 
 pub async fn counts(desk: &Desk, now: Timestamp) -> Result<Counts> {
     let mut conn = desk.store.read().await?;
     let Tally { unknown, .. } = queue::tally(&mut conn, now, now).await?;
-    Ok(Counts { conflicts: conflict::count_open(&mut conn).await?, unknown })
+    let conflicts = conflict::count_open(&mut conn).await?;
+    Ok(Counts { conflicts, unknown, overdue: measures::overdue(&mut conn, now).await? })
+}
+
+/// Outcomes that wait for somebody's finding.
+pub async fn in_review(conn: &mut Conn) -> Result<Vec<Operation>> {
+    let filter = Filter { states: vec![State::NeedsReview], limit: SCAN, ..Filter::default() };
+    Ok(operation::list(conn, &filter).await?)
 }
 
 /// Names of all kinds, for a filter.
@@ -256,10 +265,6 @@ pub async fn queue(desk: &Desk, reader: &Voter, asked: &Asked, now: Timestamp) -
     let waiting: Vec<_> = waiting.iter().filter(|op| state_at(op, now) == State::Pending).collect();
     let mine = waiting.iter().filter(|op| standing(op, reader, &agents) == Standing::Open).count();
 
-    let unknown = Filter { states: vec![State::NeedsReview], limit: SCAN, ..Filter::default() };
-    let unknown = operation::list(&mut conn, &unknown).await?;
-    let is_overdue = |op: &&Operation| op.life.review_case.as_ref().is_some_and(|case| now >= case.due_at);
-
     let agent = match &asked.agent {
         Some(name) => agents.values().find(|agent| agent.name == *name).map(|agent| agent.id.clone()),
         None => None,
@@ -271,7 +276,7 @@ pub async fn queue(desk: &Desk, reader: &Voter, asked: &Asked, now: Timestamp) -
         pending: waiting.len(),
         counted,
         tally,
-        overdue: unknown.iter().filter(is_overdue).count(),
+        overdue: measures::overdue(&mut conn, now).await? as usize,
         agents: agents.values().filter(|agent| agent.revoked_at.is_none()).map(|agent| agent.name.clone()).collect(),
     };
     queue.agents.sort();

@@ -16,6 +16,7 @@ pub mod evidence;
 pub mod hold;
 pub mod kinds;
 pub mod lease;
+pub mod measures;
 pub mod operation;
 pub mod ownership;
 pub mod propose;
@@ -70,6 +71,7 @@ pub struct Parts {
     pub compiled: catalogue::Compiled,
     pub document_rules: resource::rules::Compiled,
     pub signals: Signals,
+    pub totals: measures::Totals,
     pub faults: Faults,
     /// What requests to destinations go through.
     pub http: Http,
@@ -91,6 +93,7 @@ impl Desk {
             compiled: catalogue::Compiled::default(),
             document_rules: resource::rules::Compiled::default(),
             signals: Signals::default(),
+            totals: measures::Totals::default(),
             faults: Faults::from_env(),
             http: Http::default(),
             sealer: tokio::sync::OnceCell::new(),

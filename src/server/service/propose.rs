@@ -722,6 +722,7 @@ fn proposed_entry(proposer: &Proposer, op: &Operation, salt: &str) -> Entry {
         approval: None,
         key_ref: Some(key_ref(&proposer.account, &op.proposal.idempotency_key)),
         expected_version: op.proposal.expected_version,
+        reason: op.proposal.duplicate_of.as_ref().map(|first| format!("duplicate of {first}")),
         request_digest: Some(crate::model::audit::salted_digest(salt.as_bytes(), op.proposal.canonical.as_bytes())),
         ..rules::entry(op, Event::OperationProposed, proposer.actor())
     }

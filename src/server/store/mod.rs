@@ -12,6 +12,7 @@ pub mod evidence;
 pub mod executor;
 pub mod lease;
 pub mod log;
+pub mod measures;
 pub mod operation;
 pub mod person;
 pub mod provider;

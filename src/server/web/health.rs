@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use axum::{
     Router,
     extract::State,
-    http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
+    http::{HeaderMap, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -22,12 +22,13 @@ use crate::{
         service::{
             Desk,
             error::{Error, Result},
+            measures,
         },
     },
 };
 
 pub fn routes() -> Router<AppState> {
-    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready)).route("/metrics", get(measures))
+    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready)).route("/metrics", get(metrics))
 }
 
 async fn alive() -> &'static str {
@@ -45,7 +46,7 @@ async fn ready(State(state): State<AppState>) -> Result<&'static str> {
 
 /// To clients on this machine, or whoever brings the token. A proxy on this machine speaks for others, so what it
 /// forwards needs the token.
-async fn measures(desk: Desk, ClientAddress(peer): ClientAddress, headers: HeaderMap) -> Result<Response> {
+async fn metrics(desk: Desk, ClientAddress(peer): ClientAddress, headers: HeaderMap) -> Result<Response> {
     let is_forwarded = headers.contains_key("forwarded") || headers.contains_key("x-forwarded-for");
     let is_local = peer.is_loopback() && !is_forwarded;
     let has_token = match (&desk.config.metrics_token, bearer(&headers)) {
@@ -56,9 +57,12 @@ async fn measures(desk: Desk, ClientAddress(peer): ClientAddress, headers: Heade
     if !is_local && !has_token {
         return Err(Problem::new(Code::Unauthenticated, "the measures take the token of the metrics").into());
     }
-    let Some(handle) = recorder() else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    handle.run_upkeep();
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], handle.render()).into_response())
+    let mut text = measures::exposition(&desk).await?;
+    if let Some(handle) = recorder() {
+        handle.run_upkeep();
+        text.push_str(&handle.render());
+    }
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }
 
 /// The process's recorder, installed on first use.

@@ -8,6 +8,7 @@ mod conflicts;
 mod events;
 mod leases;
 mod me;
+mod measures;
 mod operations;
 mod people;
 mod providers;
@@ -47,6 +48,7 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
         .merge(events::routes())
         .merge(leases::routes())
         .merge(me::routes())
+        .merge(measures::routes())
         .merge(operations::routes())
         .merge(people::routes())
         .merge(providers::routes())

@@ -6,11 +6,13 @@
 
 mod audit;
 mod bulk;
+mod charts;
 mod conflict;
 pub mod error;
 pub mod fields;
 mod leases;
 mod map;
+mod on_call;
 mod operation;
 pub mod parts;
 mod plans;
@@ -60,6 +62,7 @@ pub fn routes(state: AppState) -> Router<AppState> {
         .merge(resources::routes())
         .merge(leases::routes())
         .merge(map::routes())
+        .merge(on_call::routes())
         .merge(settings::routes())
         .merge(sign_in::routes())
         .merge(unknown::routes())

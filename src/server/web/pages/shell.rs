@@ -25,6 +25,7 @@ pub enum Place {
     Unknown,
     Resources,
     Runs,
+    OnCall,
     Audit,
     Settings,
     /// To none: the door, the refusals.
@@ -39,6 +40,7 @@ impl Place {
             Self::Unknown => "Unknown",
             Self::Resources => "Resources",
             Self::Runs => "Runs",
+            Self::OnCall => "On call",
             Self::Audit => "Audit",
             Self::Settings => "Settings",
             Self::Nowhere => "Menu",
@@ -52,6 +54,7 @@ impl Place {
             Self::Unknown => "/unknown",
             Self::Resources => "/resources",
             Self::Runs => "/runs",
+            Self::OnCall => "/on-call",
             Self::Audit => "/audit",
             Self::Settings => "/settings",
         }
@@ -60,9 +63,17 @@ impl Place {
     /// The words of the bar for somebody with this role.
     fn shown_to(role: Role) -> impl Iterator<Item = Self> {
         let reads_audit = matches!(role, Role::Auditor | Role::Admin);
-        [Self::Desk, Self::Conflicts, Self::Unknown, Self::Resources, Self::Runs, Self::Audit, Self::Settings]
-            .into_iter()
-            .filter(move |place| *place != Self::Audit || reads_audit)
+        let all = [
+            Self::Desk,
+            Self::Conflicts,
+            Self::Unknown,
+            Self::Resources,
+            Self::Runs,
+            Self::OnCall,
+            Self::Audit,
+            Self::Settings,
+        ];
+        all.into_iter().filter(move |place| *place != Self::Audit || reads_audit)
     }
 }
 
@@ -135,6 +146,10 @@ fn bar(frame: &Frame<'_>, person: &PersonIdentity) -> impl IntoView + use<> {
             <div class="wrap">
                 <a class="brand" href="/">{parts::brand()}"Counterfoil"</a>
                 <nav class="nav" aria-label="Main">{links()}</nav>
+                {(counts.overdue > 0)
+                    .then(|| {
+                        view! { <a class="overdue" href=Place::Unknown.address()>{counts.overdue}" overdue"</a> }
+                    })}
                 <details class="menu">
                     <summary>{place.word()}" ▾"</summary>
                     <ul>

@@ -1,6 +1,7 @@
 //! Settings: who takes part, what may be asked for, by which rules, and the reader's own.
 
 mod agents;
+mod costs;
 mod executors;
 mod kinds;
 mod own;
@@ -40,6 +41,7 @@ pub fn routes() -> Router<AppState> {
         .merge(executors::routes())
         .merge(kinds::routes())
         .merge(policies::routes())
+        .merge(costs::routes())
         .merge(pause::routes())
         .merge(own::routes())
 }
@@ -52,18 +54,20 @@ pub enum Tab {
     Executors,
     Kinds,
     Policies,
+    Costs,
     Pause,
     Sessions,
     Keyboard,
 }
 
 impl Tab {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::People,
         Self::Agents,
         Self::Executors,
         Self::Kinds,
         Self::Policies,
+        Self::Costs,
         Self::Pause,
         Self::Sessions,
         Self::Keyboard,
@@ -76,6 +80,7 @@ impl Tab {
             Self::Executors => ("Executors", "/settings/executors"),
             Self::Kinds => ("Kinds", "/settings/kinds"),
             Self::Policies => ("Policies", "/settings/policies"),
+            Self::Costs => ("Costs", "/settings/costs"),
             Self::Pause => ("Pause", "/settings/pause"),
             Self::Sessions => ("Your sessions", "/settings/sessions"),
             Self::Keyboard => ("Keyboard", "/settings/keyboard"),
