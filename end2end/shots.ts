@@ -33,6 +33,14 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
   await asha.decide(unknown.id, "approve");
   await run.carryOut(unknown, { status: "unknown" });
 
+  const repeated = ticket("Renew the certificate of production");
+  await run.propose(repeated, "shots-repeated-key-1");
+  for (let i = 0; i < 3; i++) await run.tryPropose(repeated, "shots-repeated-key-1");
+  await run.propose(repeated);
+  const found = await run.propose(payment());
+  await asha.decide(found.id, "approve");
+  await run.carryOut(found, { status: "unknown" });
+
   const environment = fresh("prod");
   const live = await run.propose(release({ environment }));
   await asha.decide(live.id, "approve");
@@ -92,13 +100,15 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
     ["conflict-map-checked", check, asha],
     ["run-planning", `/runs/${planning.id}`, asha],
     ["runs", "/runs", asha],
+    ["on-call", "/on-call", asha],
+    ["on-call-day", "/on-call?window=24h", lin],
     ["run", `/runs/${run.id}`, asha],
     ["problems", "/problems", asha],
     ["problem", "/problems/already_decided", asha],
     ["not-found", "/operations/op_00000000000000000000000000", asha],
     ["audit", "/audit", admin],
     ["audit-operation", `/audit?operation=${succeeded.id}`, admin],
-    ...["policies", "policies/edit", "kinds", "kinds/deployment.release", "kinds/new", "people", "agents", "executors", "pause", "sessions", "keyboard"].map(
+    ...["policies", "policies/edit", "kinds", "kinds/deployment.release", "kinds/new", "costs", "people", "agents", "executors", "pause", "sessions", "keyboard"].map(
       (page): [string, string, typeof asha] => [`settings-${page.replace("/", "-")}`, `/settings/${page}`, admin],
     ),
   ];

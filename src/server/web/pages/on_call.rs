@@ -223,7 +223,7 @@ fn unknown(m: &Measures) -> AnyView {
         .collect();
     let draw = move |room| {
         let rows = drawn.iter().cloned().map(|(label, value, words, mark)| {
-            let label = parts::plain(&shortened(&label, 44));
+            let label = parts::plain(&shortened(&label, 60));
             Bar { label, colour: "doubt", value, words: parts::plain(&words), mark }
         });
         bars(room, &rows.collect::<Vec<_>>(), Unit::Seconds)
@@ -337,19 +337,26 @@ fn duplicates(m: &Measures) -> AnyView {
         .collect();
     let total = vec![cell("All"), cell(d.same_key), cell(d.same_event), cell(d.same_command)];
     rows.insert(0, total);
-    let refused = each(d.refused, "repeated event was refused", "repeated events were refused");
-    let other = each(d.other_content, "known key came with other content", "known keys came with other content");
+    let besides = [
+        (d.refused, "repeated event was refused", "repeated events were refused"),
+        (d.other_content, "known key came with other content", "known keys came with other content"),
+    ];
+    let besides: String = besides
+        .into_iter()
+        .filter(|(n, ..)| *n > 0)
+        .map(|(n, one, several)| format!(" Besides, {}.", each(n, one, several)))
+        .collect();
     let wrong = match (d.wrongly_held, d.wrongly_refused) {
-        (0, 0) => "People found none of it to be stopped wrongly.".to_owned(),
+        (0, 0) => String::new(),
         (held, refused) => format!(
-            "Stopped wrongly, as people found: {held} held and then approved as a second one, {refused} refused and then asked for."
+            " Stopped wrongly, as people found: {held} held and then approved as a second one, {refused} refused and then asked for."
         ),
     };
     view! {
         <Chart
             id="duplicates"
             heading=HEADING
-            words=format!("Requests that did not act twice, {}. Besides, {refused}, and {other}. {wrong}", by_slot(m))
+            words=format!("Requests that did not act twice, {}.{besides}{wrong}", by_slot(m))
             describes=format!(
                 "{} under the same key, {} for the same event, {} of the same command",
                 d.same_key,
