@@ -51,8 +51,8 @@ test.describe("a newcomer", { tag: "@scripts" }, () => {
       expect(proof).toContain("tampered");
 
       const [tuner] = commands("## Resources, versions, conflicts", "## Runs that share a world");
-      const review = (await shell.run(tuner ?? "")).trim();
-      await visitor.goto(review);
+      await shell.run(tuner ?? "");
+      await visitor.goto(await shell.printed(/http:\S+\/operations\/\S+/));
       await visitor.getByRole("button", { name: "Approve" }).click();
       const read = 'curl -si $API/resources/notification-policy/prod-alerts -H "Authorization: Bearer $TUNER"';
       expect(README).toContain(read);
