@@ -185,6 +185,8 @@ pub struct ReviewCaseDoc {
     pub reason: String,
     /// The first of two people's finding, where two are asked.
     pub seconded_by: Option<String>,
+    /// The first of two people's word for another attempt.
+    pub retry_asked_by: Option<String>,
 }
 
 /// What the claimant carries out: everything it may rely on.
@@ -388,10 +390,11 @@ impl ReviewCaseDoc {
             id: case.id.to_string(),
             owner: case.owner.clone(),
             due_at: case.due_at,
-            overdue: case.resolution.is_none() && now >= case.due_at,
+            overdue: case.resolution.is_none() && (case.overdue_since.is_some() || now >= case.due_at),
             opened_at: case.opened_at,
             reason: case.reason.clone(),
             seconded_by: case.seconded.as_ref().map(|first| first.name.clone()),
+            retry_asked_by: case.retry_asked.as_ref().map(|first| first.name.clone()),
         }
     }
 }

@@ -44,4 +44,10 @@ pub struct Evidence {
     /// `sha256:` and hex over the salted statement.
     pub digest: String,
     pub note: Option<String>,
+    /// Counterfoil asked the provider, or verified its signature, itself.
+    #[serde(default)]
+    pub first_hand: bool,
+    /// It names this operation's downstream key, or the provider's reference of it.
+    #[serde(default)]
+    pub bound: bool,
 }

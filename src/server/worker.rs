@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    service::{By, Desk, audit, cancel, error::Result, operation::load},
+    service::{By, Desk, audit, cancel, error::Result, operation::load, reconcile as outcomes},
     store::{lease, operation, run},
 };
 use crate::model::time::Timestamp;
@@ -23,6 +23,16 @@ pub fn start(desk: &Desk, stop: &CancellationToken) {
     if desk.config.sweep_s > 0 {
         let every = Duration::from_secs(desk.config.sweep_s as u64);
         tokio::spawn(repeat(desk.clone(), stop.clone(), every, "sweep", |desk| async move { sweep(&desk).await }));
+    }
+    if desk.config.sweep_s > 0 {
+        let every = Duration::from_secs(1);
+        tokio::spawn(repeat(
+            desk.clone(),
+            stop.clone(),
+            every,
+            "reconcile",
+            |desk| async move { reconcile(&desk).await },
+        ));
     }
     tokio::spawn(repeat(desk.clone(), stop.clone(), TIDY, "tidy", |desk| async move { tidy(&desk).await }));
     tokio::spawn(repeat(desk.clone(), stop.clone(), TIDY, "checkpoint", |desk| async move {
@@ -72,6 +82,11 @@ pub async fn sweep(desk: &Desk) -> Result<usize> {
         .await?;
     }
     Ok(found)
+}
+
+/// Settles what evidence settles about unknown outcomes, and asks providers; how many it did something about.
+pub async fn reconcile(desk: &Desk) -> Result<usize> {
+    outcomes::step(desk).await
 }
 
 /// Forgets events too old to resume from, and keys and ended leases past their retention; how many there were.

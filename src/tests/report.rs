@@ -167,7 +167,7 @@ on_both_databases! {
         app.advance_s(60);
         let path = format!("operations/{}", id_of(&op));
         let state = async |finding: &str, kind: &str| {
-            let body = json!({"finding": finding, "kind": kind, "reference": "T-1", "observed_at": NOW, "note": "seen in the tracker"});
+            let body = json!({"finding": finding, "kind": kind, "reference": op["id"], "observed_at": NOW, "note": "seen in the tracker"});
             on_call.post(&format!("{path}/evidence"), body).await.ok(201).body["evidence"]["id"].clone()
         };
         let (applied, inconclusive) = (state("applied", "lookup").await, state("inconclusive", "statement").await);
@@ -200,7 +200,7 @@ on_both_databases! {
         run.report(&op, "outcome", &claim, json!({"status": "unknown"})).await.ok(200);
         let path = format!("operations/{}", id_of(&op));
         let state = async |finding: &str| {
-            let body = json!({"finding": finding, "kind": "receipt", "observed_at": NOW});
+            let body = json!({"finding": finding, "kind": "receipt", "reference": op["id"], "observed_at": NOW});
             olga.post(&format!("{path}/evidence"), body).await.ok(201).body["evidence"]["id"].clone()
         };
         let (yes, no) = (state("applied").await, state("not_applied").await);
@@ -224,7 +224,7 @@ on_both_databases! {
         asha.approve(id_of(&op)).await.ok(200);
         run.complete(&op, json!({"status": "failed"})).await;
         let path = format!("operations/{}", id_of(&op));
-        let seen = json!({"finding": "applied", "kind": "receipt", "reference": "T-9", "observed_at": NOW});
+        let seen = json!({"finding": "applied", "kind": "receipt", "reference": op["id"], "observed_at": NOW});
         let added = run.post(&format!("{path}/evidence"), seen).await.ok(201);
         assert_eq!((&added.operation()["state"], &added.operation()["disputed"], &added.operation()["safe_new_key"]), (&json!("failed"), &json!(true), &json!(false)));
         assert_eq!(added.body["evidence"]["by"]["id"], run.id);

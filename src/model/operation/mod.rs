@@ -103,6 +103,9 @@ pub struct Life {
     #[serde(default)]
     pub replanned_by: Option<OperationId>,
     pub review_case: Option<ReviewCase>,
+    /// Two people allow one more attempt: spent by the next claim.
+    #[serde(default)]
+    pub retry_authorization: Option<RetryAuthorization>,
     /// Set by the first `sent`, for good.
     pub may_have_applied: bool,
     pub disputed: bool,
@@ -134,6 +137,9 @@ pub struct Approval {
     pub review_owner: Option<String>,
     /// Seconds until an unknown outcome is escalated.
     pub review_due_s: i64,
+    /// Who looks into it next, each time it is overdue.
+    #[serde(default)]
+    pub escalation: Vec<String>,
     /// The rule grants by itself.
     pub auto: bool,
     /// What a person approved of the run ahead of time grants it.
@@ -340,8 +346,17 @@ pub struct ReviewCase {
     pub due_at: Timestamp,
     pub opened_at: Timestamp,
     pub reason: String,
+    /// Since when it has been overdue, whoever owns it now.
+    #[serde(default)]
+    pub overdue_since: Option<Timestamp>,
+    /// How often it was passed on for being overdue.
+    #[serde(default)]
+    pub escalated: usize,
     /// Money takes two people: the first one's finding, waiting for the second.
     pub seconded: Option<Seconded>,
+    /// Another attempt takes two people: the first one's word, waiting for the second.
+    #[serde(default)]
+    pub retry_asked: Option<RetryAsked>,
     pub resolution: Option<Resolution>,
 }
 
@@ -371,6 +386,27 @@ impl ResolutionFinding {
     }
 }
 
+/// One person's word for another attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryAsked {
+    pub by: PersonId,
+    /// The name the person had then.
+    pub name: String,
+    /// Looks after unknown outcomes.
+    pub operator: bool,
+    /// May approve this operation.
+    pub approver: bool,
+    pub note: String,
+    pub at: Timestamp,
+}
+
+/// An operator and an approver, two people, for one more attempt with the same fingerprint and downstream key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryAuthorization {
+    pub asked: RetryAsked,
+    pub seconded: RetryAsked,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resolution {
     pub finding: ResolutionFinding,
@@ -378,7 +414,21 @@ pub struct Resolution {
     pub name: String,
     pub evidence: Vec<EvidenceId>,
     pub note: String,
+    /// The effect was made more than once.
+    #[serde(default)]
+    pub duplicate_effect: bool,
+    /// What it cost to find out and put right.
+    #[serde(default)]
+    pub cost: Option<Cost>,
     pub at: Timestamp,
+}
+
+/// An amount of money in minor units (ISO 4217).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cost {
+    pub minor: i64,
+    #[schema(value_type = String)]
+    pub currency: String,
 }
 
 /// Why one operation may run while the outcome of another, or a deployment under way, holds its target.
@@ -419,6 +469,7 @@ impl Approval {
             retry_ttl_s: rule.retry_ttl.as_seconds(),
             review_owner: rule.review_owner,
             review_due_s: rule.review_due.as_seconds(),
+            escalation: rule.escalation,
             auto: rule.auto,
             run_approval: None,
             granted_at: None,
@@ -454,6 +505,7 @@ impl Life {
             conflict_resolution: None,
             replanned_by: None,
             review_case: None,
+            retry_authorization: None,
             may_have_applied: false,
             disputed: false,
             hold_override: None,

@@ -4,6 +4,10 @@
 //! Whoever runs a command first records what [`lapse`] says: deadlines are decided where they matter, by whoever looks
 //! first. Should a caller forget, the command refuses; it never acts on what has lapsed.
 
+mod unknown;
+
+pub use unknown::*;
+
 use serde_json::json;
 
 use super::*;
@@ -120,14 +124,16 @@ fn claim_entry(op: &Operation, claim: &Claim, event: Event, actor: Actor) -> Ent
     Entry { claim: Some(claim.id.clone()), fence: Some(claim.fence), ..entry(op, event, actor) }
 }
 
-// Lapses: rows 6 and 17 by the clock
+// Lapses: rows 6, 17 and 24 by the clock
 
-/// What the clock has decided by `now` and nobody has recorded yet: rows 6 and 17. `None` when nothing lapsed.
+/// What the clock has decided by `now` and nobody has recorded yet: rows 6, 17 and 24. `None` when nothing lapsed.
 pub fn lapse(op: &Operation, now: Timestamp) -> Option<Step> {
     next_lapse(op).filter(|at| now >= *at)?;
     Some(match op.life.state {
+        _ if open_case(op).is_some() => escalate(op, now)?,
         State::Sent => lose_track(op, "the claim's deadline passed after it was sent", now),
         State::Accepted => lose_track(op, "the provider's in-flight bound passed", now),
+        State::Claimed if op.life.may_have_applied => give_back(op, "nothing was sent again in time", now),
         _ => expire(op, now),
     })
 }
@@ -139,9 +145,10 @@ pub fn next_lapse(op: &Operation) -> Option<Timestamp> {
         State::Pending => Some(op.life.approval.expires_at),
         State::Approved | State::Claimed if op.nothing_sent() => op.life.execution_deadline,
         State::Sent => claim.map(|claim| claim.deadline_at),
+        State::Claimed => claim.map(|claim| claim.deadline_at),
         // What is under way is bounded from the end of the last claim.
         State::Accepted => claim.map(|claim| claim.deadline_at.plus_seconds(op.proposal.in_flight_s)),
-        _ => None,
+        _ => open_case(op).map(|case| case.due_at),
     }
 }
 
@@ -181,6 +188,15 @@ fn lose_track(op: &Operation, reason: &str, now: Timestamp) -> Step {
     let reference = op.life.claim.as_ref().and_then(|claim| claim.provider_reference.clone());
     step.life.outcome = Some(outcome(OutcomeStatus::Unknown, OutcomeSource::System, reference, now));
     end_claim(&mut step.life, AttemptResult::Unknown, now);
+    step
+}
+
+/// A further attempt that sent nothing leaves the doubt about the earlier ones.
+fn give_back(op: &Operation, reason: &str, now: Timestamp) -> Step {
+    let mut step = lose_track(op, reason, now);
+    if let Some(attempt) = step.life.attempts.last_mut() {
+        attempt.result = Some(AttemptResult::Unsent);
+    }
     step
 }
 
@@ -510,7 +526,7 @@ fn void_votes(op: &Operation, whose: &[PersonId], actor: Actor, reason: &str, no
     step
 }
 
-// Claims: rows 10, 11, 12
+// Claims: rows 10, 11, 12 and 20
 
 /// What the service found out, in the transaction of the claim.
 #[derive(Debug, Clone, PartialEq)]
@@ -521,6 +537,8 @@ pub struct ClaimFacts {
     pub ttl_s: i64,
     /// What the claimant presents.
     pub lease: Option<LeaseRef>,
+    /// Of an outcome that is unknown: why one more attempt cannot make a second effect, or what there is against it.
+    pub licence: std::result::Result<String, String>,
     pub standing: Standing,
 }
 
@@ -543,7 +561,7 @@ pub struct Standing {
     pub paused: bool,
 }
 
-/// Rows 11 and 12, with the refusals in their order.
+/// Rows 11, 12 and 20, with the refusals in their order.
 pub fn claim(op: &Operation, fingerprint: &str, facts: ClaimFacts, now: Timestamp) -> Result<Done> {
     let life = &op.life;
     in_time(op, now)?;
@@ -569,7 +587,12 @@ pub fn claim(op: &Operation, fingerprint: &str, facts: ClaimFacts, now: Timestam
         .retry(RetryMode::Operator, None));
     }
     match (&life.claim, life.state) {
-        (_, State::Unknown | State::NeedsReview) => return Err(outcome_unknown(op.id())),
+        (_, State::NeedsReview) => return Err(outcome_unknown(op.id())),
+        (_, State::Unknown) => {
+            if let Err(against) = &facts.licence {
+                return Err(outcome_unknown(op.id()).with("no_further_attempt", against));
+            }
+        }
         (Some(current), State::Sent | State::Accepted) => return own_claim(current, &facts.by),
         (Some(current), _) if now < current.deadline_at => return own_claim(current, &facts.by),
         _ => {}
@@ -710,7 +733,11 @@ fn take(op: &Operation, facts: ClaimFacts, now: Timestamp) -> Step {
         provider_reference: None,
         lease: facts.lease,
     };
-    if let Some(previous) = &op.life.claim {
+    if op.life.state == State::Unknown {
+        let reason = facts.licence.ok();
+        step.events.push(Entry { reason, ..claim_entry(op, &claim, Event::AttemptLicensed, actor.clone()) });
+        step.life.retry_authorization = None;
+    } else if let Some(previous) = &op.life.claim {
         end_claim(&mut step.life, AttemptResult::Unsent, now);
         step.events.push(claim_entry(op, previous, Event::ClaimAbandoned, Actor::system("desk")));
     } else {
@@ -1015,6 +1042,7 @@ pub fn carry_out(op: &Operation, facts: ManagedFacts, now: Timestamp) -> Result<
         by: taken.by.clone(),
         ttl_s: facts.ttl_s,
         lease: None,
+        licence: Err("nothing was sent".to_owned()),
         standing: standing.clone(),
     };
     let claimed = match claim(op, fingerprint, claim_facts, now)? {
@@ -1150,108 +1178,6 @@ pub fn replan(op: &Operation, by: &OperationId, now: Timestamp) -> Result<Done> 
     let mut step = Step::of(op, now);
     step.life.replanned_by = Some(by.clone());
     Ok(Done::Step(step))
-}
-
-// Unknown outcomes: rows 21, 22, 25 and 28
-
-/// Row 21: someone owns it, with a due time. Open also to the system, once nothing is proven and nothing licensed.
-pub fn open_review(op: &Operation, case: ReviewCase, actor: Actor, now: Timestamp) -> Result {
-    in_time(op, now)?;
-    if !matches!(op.life.state, State::Unknown | State::Accepted) {
-        return Err(invalid_state(op));
-    }
-    let reason = case.reason.clone();
-    let step = Step::of(op, now).to(op, State::NeedsReview, Event::ReviewOpened, actor);
-    let mut step = step.last(|event| event.reason = Some(reason));
-    step.life.review_case = Some(case);
-    step.life.outcome.get_or_insert_with(|| {
-        let reference = op.life.claim.as_ref().and_then(|claim| claim.provider_reference.clone());
-        outcome(OutcomeStatus::Unknown, OutcomeSource::System, reference, now)
-    });
-    end_claim(&mut step.life, AttemptResult::Unknown, now);
-    Ok(step)
-}
-
-/// Row 28: evidence that contradicts how it ended. The state stays; somebody has to look. `None` where nothing has
-/// ended yet, or somebody looks already.
-pub fn dispute(op: &Operation, case: ReviewCase, actor: Actor, now: Timestamp) -> Option<Step> {
-    if !op.life.state.is_terminal() || op.life.disputed {
-        return None;
-    }
-    let mut step = Step::of(op, now);
-    step.life.disputed = true;
-    step.life.review_case = Some(case);
-    step.events.push(entry(op, Event::EvidenceContradiction, actor));
-    Some(step)
-}
-
-/// Rows 22, 25 and the end of 28. Money takes two people: the first finding waits for a second one that agrees. The
-/// caller has checked who may conclude what, and that the evidence named says so.
-pub fn resolve(op: &Operation, resolution: Resolution, now: Timestamp) -> Result<Done> {
-    use ResolutionFinding::*;
-    let disputed = op.life.disputed && op.life.state.is_terminal();
-    let case = match &op.life.review_case {
-        Some(case) if op.life.state == State::NeedsReview || disputed => case,
-        Some(ReviewCase { resolution: Some(done), .. })
-            if done.finding == resolution.finding && done.by == resolution.by =>
-        {
-            return Ok(Done::Already);
-        }
-        _ => return Err(refuse_state(op, "There is no open case to resolve")),
-    };
-    if disputed && resolution.finding == Abandon {
-        let detail = format!("It has ended as {}; find out whether it was applied", words(op.life.state));
-        return Err(refuse_state(op, detail).retry(RetryMode::Operator, None));
-    }
-    if resolution.note.trim().is_empty() {
-        return Err(Problem::at(Code::ValidationFailed, "/note", "say what was found, and where"));
-    }
-    if resolution.finding != Abandon && resolution.evidence.is_empty() {
-        let detail = "name the evidence this rests on; record it first";
-        return Err(Problem::at(Code::ValidationFailed, "/evidence", detail));
-    }
-    let actor = Actor::human(&resolution.by);
-    if op.proposal.money && resolution.finding != Abandon {
-        match case.seconded.as_ref().filter(|first| first.finding == resolution.finding) {
-            None => return Ok(Done::Step(second(op, resolution, actor, now))),
-            Some(first) if first.by == resolution.by => return Ok(Done::Already),
-            Some(_) => {}
-        }
-    }
-    let (state, event, status) = match resolution.finding {
-        Applied => (State::Succeeded, Event::ReviewResolved, Some(OutcomeStatus::Succeeded)),
-        NotApplied => (State::Failed, Event::ReviewResolved, Some(OutcomeStatus::Failed)),
-        Abandon => (State::Abandoned, Event::ReviewAbandoned, None),
-    };
-    let step = Step::of(op, now);
-    let step = if disputed { step.note(entry(op, event, actor)) } else { step.to(op, state, event, actor) };
-    let mut step = step.last(|event| {
-        event.status = Some(resolution.finding.as_str().to_owned());
-        event.reason = Some(resolution.note.clone());
-    });
-    step.life.disputed = false;
-    if let (Some(status), false) = (status, disputed) {
-        let reference = op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.clone());
-        step.life.outcome =
-            Some(Outcome { confirmed: true, ..outcome(status, OutcomeSource::Operator, reference, now) });
-    }
-    if let Some(case) = &mut step.life.review_case {
-        case.resolution = Some(resolution);
-    }
-    Ok(Done::Step(step))
-}
-
-fn second(op: &Operation, resolution: Resolution, actor: Actor, now: Timestamp) -> Step {
-    let mut step = Step::of(op, now).note(Entry {
-        status: Some(resolution.finding.as_str().to_owned()),
-        reason: Some(resolution.note),
-        ..entry(op, Event::ReviewSeconded, actor)
-    });
-    if let Some(case) = &mut step.life.review_case {
-        case.seconded =
-            Some(Seconded { by: resolution.by, name: resolution.name, finding: resolution.finding, at: now });
-    }
-    step
 }
 
 /// The answer to a key that is bound to another command.

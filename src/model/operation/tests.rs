@@ -111,7 +111,10 @@ fn case() -> ReviewCase {
         due_at: START,
         opened_at: START,
         reason: "nobody knows".into(),
+        overdue_since: None,
+        escalated: 0,
         seconded: None,
+        retry_asked: None,
         resolution: None,
     }
 }
@@ -123,6 +126,8 @@ fn finding(by: u128, finding: ResolutionFinding) -> Resolution {
         name: format!("person {by}"),
         evidence: vec![EvidenceId::from_parts(0, 1)],
         note: "seen in the provider's console".into(),
+        duplicate_effect: false,
+        cost: None,
         at: START,
     }
 }
@@ -338,7 +343,14 @@ impl Trial {
 
     fn claim_quoting(&mut self, by: u128, fingerprint: &str, standing: Standing) -> Reply {
         let id = ClaimId::from_parts(0, self.claims.len() as u128 + 1);
-        let facts = ClaimFacts { claim: id.clone(), by: worker(by), ttl_s: CLAIM_S, lease: None, standing };
+        let facts = ClaimFacts {
+            claim: id.clone(),
+            by: worker(by),
+            ttl_s: CLAIM_S,
+            lease: None,
+            licence: Err(String::new()),
+            standing,
+        };
         let result = claim(&self.op, fingerprint, facts, self.now);
         let changed = self.done(result)?;
         if changed {
@@ -1126,6 +1138,7 @@ fn heartbeats_hold_a_claim_for_a_quarter_of_an_hour_and_never_shorten_it() {
         by: worker(0),
         ttl_s: 3600,
         lease: None,
+        licence: Err(String::new()),
         standing: Standing::default(),
     };
     let fingerprint = trial.op.proposal.fingerprint.to_string();

@@ -30,7 +30,7 @@ use crate::{
     },
     server::{
         ids,
-        service::{conflict, evidence, version},
+        service::{conflict, evidence, reconcile, version},
         store::{self, Tx, operation},
         web::auth::{ExecutorIdentity, RunIdentity},
     },
@@ -145,11 +145,13 @@ pub async fn claim(desk: &Desk, worker: &Worker, id: &OperationId, request: Clai
                 Err(problem) => Err(problem),
                 Ok(()) => {
                     let lease = lease::shortcoming(tx, &worker, &op, request.lease.as_ref()).await?;
+                    let licence = reconcile::licence(&desk_in, tx, &op).await?;
                     let facts = ClaimFacts {
                         claim: ids::new::<ClaimId>(tx.now()),
                         by: worker.claimant(),
                         ttl_s: desk_in.config.claim_ttl_s,
                         lease: request.lease,
+                        licence,
                         standing: Standing { lease, ..standing(&desk_in, tx, &op).await? },
                     };
                     rules::claim(&op, request.fingerprint.as_str(), facts, tx.now())

@@ -17,8 +17,9 @@ use crate::{
         evidence::{Evidence, EvidenceKind, Finding},
         id::{CaseId, EvidenceId, OperationId},
         json,
+        money::Currency,
         operation::{
-            Operation, Resolution, ResolutionFinding, ReviewCase, State,
+            Cost, Operation, Resolution, ResolutionFinding, ReviewCase, State,
             rules::{self, Done},
         },
         problem::{Code, Problem},
@@ -106,27 +107,36 @@ pub async fn add(
                 Principal::Agent(agent) => agent.agent().name.clone(),
                 Principal::Executor(executor) => executor.executor().name.clone(),
             };
-            let (op, kept) = keep(tx, &principal.by(), name, op, statement).await?;
-            Ok(Ok((op, kept)))
+            let source = Source { by: principal.by(), name, first_hand: false };
+            Ok(Ok(keep(tx, &source, op, statement).await?))
         })
     })
     .await
 }
 
+/// Whose statement it is.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub by: By,
+    pub name: String,
+    /// Counterfoil asked the provider, or verified its signature, itself, by the downstream key.
+    pub first_hand: bool,
+}
+
 /// Stores a statement; against a settled outcome it opens a dispute (row 28).
-async fn keep(
+pub async fn keep(
     tx: &mut Tx,
-    by: &By,
-    by_name: String,
+    source: &Source,
     op: Operation,
     statement: Statement,
 ) -> store::Result<(Operation, Evidence)> {
-    let now = tx.now();
+    let (now, by) = (tx.now(), &source.by);
     let salt = operation::salt(tx, op.id()).await?;
     let words = serde_json::json!({
         "finding": statement.finding, "kind": statement.kind, "reference": statement.reference,
         "observed_at": statement.observed_at, "note": statement.note,
     });
+    let bound = source.first_hand || binds(&op, statement.reference.as_deref());
     let kept = Evidence {
         id: ids::new::<EvidenceId>(now),
         finding: statement.finding,
@@ -134,9 +144,11 @@ async fn keep(
         reference: statement.reference,
         observed_at: statement.observed_at,
         by: by.actor.clone(),
-        by_name,
+        by_name: source.name.clone(),
         digest: digest(&salt, &words),
         note: statement.note,
+        first_hand: source.first_hand,
+        bound,
     };
     evidence::insert(tx, op.id(), &kept).await?;
     let added = Entry {
@@ -155,15 +167,18 @@ async fn keep(
     Ok((op, kept))
 }
 
+/// Only the downstream key and the provider's own reference of this operation bind; an equal amount or text never does.
+fn binds(op: &Operation, reference: Option<&str>) -> bool {
+    let claim = op.life.claim.as_ref().and_then(|claim| claim.provider_reference.as_deref());
+    let outcome = op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.as_deref());
+    reference.is_some_and(|reference| [Some(op.id().as_str()), claim, outcome].contains(&Some(reference)))
+}
+
 /// Bound evidence that says the opposite of how the operation ended.
 fn contradicts(op: &Operation, evidence: &Evidence) -> bool {
-    let bound = evidence.reference.as_ref().is_some_and(|reference| {
-        reference == op.id().as_str()
-            || op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.as_ref()) == Some(reference)
-    });
     match (op.life.state, evidence.finding) {
         (State::Failed | State::Conflicted, Finding::Applied) => true,
-        (State::Succeeded, Finding::NotApplied) => bound,
+        (State::Succeeded, Finding::NotApplied) => evidence.bound,
         _ => false,
     }
 }
@@ -178,19 +193,23 @@ pub async fn keep_late(
     problem: Problem,
 ) -> store::Result<std::result::Result<Operation, Problem>> {
     record_refusal(tx, by, &op, Event::ReportRefused, &problem).await?;
-    let (_, kept) = keep(tx, by, name, op, statement).await?;
+    let source = Source { by: by.clone(), name, first_hand: false };
+    let (_, kept) = keep(tx, &source, op, statement).await?;
     Ok(Err(Problem { detail: format!("{}. The report is kept as evidence `{}`", problem.detail, kept.id), ..problem }
         .with("evidence", &kept.id)))
 }
 
-fn case(op: &Operation, reason: &str, now: Timestamp) -> ReviewCase {
+pub fn case(op: &Operation, reason: &str, now: Timestamp) -> ReviewCase {
     ReviewCase {
         id: ids::new::<CaseId>(now),
         owner: op.life.approval.review_owner.clone(),
         due_at: now.plus_seconds(op.life.approval.review_due_s),
         opened_at: now,
         reason: reason.to_owned(),
+        overdue_since: None,
+        escalated: 0,
         seconded: None,
+        retry_asked: None,
         resolution: None,
     }
 }
@@ -206,6 +225,14 @@ pub struct ResolutionRequest {
     #[schema(value_type = Vec<String>)]
     pub evidence: Vec<EvidenceId>,
     pub note: String,
+    /// The effect was made more than once.
+    #[serde(default)]
+    pub duplicate_effect: bool,
+    /// What it cost to find out and put right, in minor units of `currency`.
+    #[serde(default)]
+    pub cost_minor: Option<i64>,
+    #[serde(default)]
+    pub currency: Option<String>,
 }
 
 /// Resolves an unknown outcome. Money takes two people, and abandoning takes an admin.
@@ -222,8 +249,9 @@ pub async fn resolve(
         let detail = format!("a note has 1 to {MAX_NOTE} characters: what was found, and where");
         return Err(Problem::at(Code::ValidationFailed, "/note", detail).into());
     }
+    let cost = cost(&request)?;
     let (person, id) = (person.clone(), id.clone());
-    desk.commit(move |tx| Box::pin(async move { resolve_in(tx, &person, &id, request).await })).await
+    desk.commit(move |tx| Box::pin(async move { resolve_in(tx, &person, &id, request, cost).await })).await
 }
 
 async fn resolve_in(
@@ -231,6 +259,7 @@ async fn resolve_in(
     person: &PersonIdentity,
     id: &OperationId,
     request: ResolutionRequest,
+    cost: Option<Cost>,
 ) -> store::Result<std::result::Result<Operation, Problem>> {
     let by = person.by();
     let mut op = match load(tx, id).await? {
@@ -262,6 +291,12 @@ async fn resolve_in(
             )));
         }
     }
+    let rests_on = |named: &EvidenceId| stated.iter().any(|evidence| evidence.id == *named && evidence.bound);
+    if request.finding == ResolutionFinding::Applied && !request.evidence.iter().any(rests_on) {
+        let detail = "nothing named here carries the downstream key or the provider's reference of this operation; a \
+                      record of the same amount is no proof";
+        return Ok(Err(Problem::at(Code::ValidationFailed, "/evidence", detail)));
+    }
     if op.life.state == State::Unknown {
         let opened =
             rules::open_review(&op, case(&op, "an operator looked into it", tx.now()), by.actor.clone(), tx.now());
@@ -276,8 +311,23 @@ async fn resolve_in(
         name: person.name().to_owned(),
         evidence: request.evidence,
         note: request.note,
+        duplicate_effect: request.duplicate_effect,
+        cost,
         at: tx.now(),
     };
     let result: std::result::Result<Done, Problem> = rules::resolve(&op, resolution, tx.now());
     carry_out(tx, &by, op, Event::ReportRefused, result).await
+}
+
+fn cost(request: &ResolutionRequest) -> Result<Option<Cost>> {
+    match (request.cost_minor, &request.currency) {
+        (None, None) => Ok(None),
+        (Some(minor), Some(currency)) if minor >= 0 && Currency::parse(currency).is_some() => {
+            Ok(Some(Cost { minor, currency: currency.clone() }))
+        }
+        _ => {
+            let detail = "a cost is a whole number of minor units, 0 or more, with its `currency` (ISO 4217)";
+            Err(Problem::at(Code::ValidationFailed, "/cost_minor", detail).into())
+        }
+    }
 }

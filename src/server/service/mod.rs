@@ -21,6 +21,7 @@ pub mod operation;
 pub mod ownership;
 pub mod propose;
 pub mod provider;
+pub mod reconcile;
 pub mod resource;
 pub mod review;
 pub mod run;

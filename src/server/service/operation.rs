@@ -202,7 +202,7 @@ pub fn as_of(op: Operation, now: Timestamp) -> Operation {
 pub fn stored_states(state: State) -> Vec<State> {
     match state {
         State::Expired => vec![State::Expired, State::Pending, State::Approved, State::Claimed],
-        State::Unknown => vec![State::Unknown, State::Sent, State::Accepted],
+        State::Unknown => vec![State::Unknown, State::Sent, State::Accepted, State::Claimed],
         state => vec![state],
     }
 }
@@ -233,10 +233,15 @@ pub fn approvers<'a>(
 /// Whether the approval may be acted on now, as far as people, policy, target and desk say.
 pub async fn standing(desk: &Desk, tx: &mut Tx, op: &Operation) -> store::Result<Standing> {
     let now = tx.now();
-    let owner = owner_now(tx, op).await?;
-    let voters = voters(tx).await?;
-    let agent = agent::by_id(tx, &op.proposal.agent).await?;
-    let rule = desk.policy(tx).await?.matching(
+    standing_at(desk, tx, op, now).await
+}
+
+/// The same as of `now`, to be shown.
+pub async fn standing_at(desk: &Desk, conn: &mut Conn, op: &Operation, now: Timestamp) -> store::Result<Standing> {
+    let owner = owner_now(conn, op).await?;
+    let voters = voters(conn).await?;
+    let agent = agent::by_id(conn, &op.proposal.agent).await?;
+    let rule = desk.policy(conn).await?.matching(
         &MatchFacts {
             kind: &op.proposal.kind,
             target: &op.proposal.target,
@@ -246,9 +251,9 @@ pub async fn standing(desk: &Desk, tx: &mut Tx, op: &Operation) -> store::Result
         },
         &catalogue::defaults(&desk.config),
     );
-    let ahead = run_approval::in_force(tx, op, now).await?.filter(|_| !rule.step_up);
+    let ahead = run_approval::in_force(conn, op, now).await?.filter(|_| !rule.step_up);
     let (ineligible, policy_gap) = shortfall(op, rule, &voters, &owner, ahead.as_ref());
-    let others = operation::unsettled_on_target(tx, op.proposal.target.as_str()).await?;
+    let others = operation::unsettled_on_target(conn, op.proposal.target.as_str()).await?;
     let others: Vec<_> = others.into_iter().filter(|other| other.id() != op.id()).collect();
     let is_overridden = op.life.hold_override.is_some();
     let holds = |other: &&Operation| {
@@ -264,9 +269,9 @@ pub async fn standing(desk: &Desk, tx: &mut Tx, op: &Operation) -> store::Result
         policy_gap,
         hold: others.iter().filter(|_| !is_overridden).find(holds).map(|other| other.id().clone()),
         lock: others.iter().filter(|_| !is_overridden).find(locks).map(|other| other.id().clone()),
-        current_version: resource::find(tx, op.proposal.target.as_str()).await?.map(|known| known.current()),
+        current_version: resource::find(conn, op.proposal.target.as_str()).await?.map(|known| known.current()),
         lease: None,
-        paused: pause(tx).await?.is_some(),
+        paused: pause(conn).await?.is_some(),
     })
 }
 

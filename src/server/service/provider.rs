@@ -50,7 +50,7 @@ pub struct ProviderView {
 }
 
 async fn view(conn: &mut Conn, stored: Versioned) -> store::Result<ProviderView> {
-    let contract = Contract::read(&stored.document).map_err(|problem| store::Error::corrupt(problem.to_string()))?;
+    let contract = read(&stored)?;
     Ok(ProviderView {
         checks: provider::checks(conn, &contract.name, stored.version).await?,
         has_credential: provider::credential(conn, &contract.name).await?.is_some(),
@@ -78,6 +78,11 @@ pub async fn find(conn: &mut Conn, name: &str) -> store::Result<Option<ProviderV
     }
 }
 
+/// What a stored version declares.
+pub fn read(stored: &Versioned) -> store::Result<Contract> {
+    Contract::read(&stored.document).map_err(|problem| store::Error::corrupt(problem.to_string()))
+}
+
 /// The provider that makes the effects of a command, by name, and what it declares, if it declares anything: the one
 /// the kind names, the destination a gateway sends to, or the first that serves the kind.
 pub async fn of_command(
@@ -86,9 +91,6 @@ pub async fn of_command(
     params: &Value,
 ) -> store::Result<(Option<String>, Option<Contract>)> {
     let destination = || params["destination"].as_str().filter(|_| kind.executor == Executor::Gateway);
-    let read = |stored: &Versioned| {
-        Contract::read(&stored.document).map_err(|problem| store::Error::corrupt(problem.to_string()))
-    };
     if let Some(name) = kind.provider.as_deref().or_else(destination) {
         let contract = provider::find(conn, name).await?.as_ref().map(read).transpose()?;
         return Ok((Some(name.to_owned()), contract));
@@ -262,6 +264,24 @@ pub async fn check(desk: &Desk, admin: &Administrator, name: &ProviderName) -> R
         })
     })
     .await
+}
+
+/// Asks a provider what became of one downstream key; what stood in the way, in words.
+///
+/// # Errors
+/// `invalid_state` where the declaration does not say how to ask.
+pub async fn ask(desk: &Desk, contract: &Contract, key: &str) -> Result<std::result::Result<Found, String>> {
+    let asked = contract.destination.as_ref().and_then(|to| Some((to, to.lookup.as_ref()?)));
+    let Some((destination, question)) = asked else {
+        let detail = format!("`{}` has not declared how it is asked what became of a key", contract.name);
+        return Err(Problem::new(Code::InvalidState, detail).into());
+    };
+    let credential = desk.credential(&contract.name).await?;
+    let (name, base) = (contract.name.as_str(), &destination.base_url);
+    let reply = desk.http.send(name, base, destination, credential.as_ref(), query(question, key)).await;
+    Ok(reply
+        .map(|reply| destination.found(question, key, reply.status, reply.body.as_ref()))
+        .map_err(|error| error.to_string()))
 }
 
 /// One check under way. What it says is what was seen, good or bad.

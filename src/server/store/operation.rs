@@ -211,7 +211,7 @@ pub async fn overdue(conn: &mut Conn, now: Timestamp, limit: i64) -> Result<Vec<
 pub async fn count_open(conn: &mut Conn, agent: &AgentId, now: Timestamp) -> Result<i64> {
     let query = format!(
         "SELECT COUNT(*) FROM operation WHERE agent = $1 AND state IN ({OPEN}) \
-         AND NOT (state IN ('pending', 'approved', 'claimed') AND COALESCE(deadline_at <= $2, FALSE))"
+         AND NOT (state IN ('pending', 'approved', 'claimed') AND possibly_applied = 0 AND COALESCE(deadline_at <= $2, FALSE))"
     );
     conn.fetch_int(Sql::assembled(query).bind(agent.as_str()).bind(now)).await
 }

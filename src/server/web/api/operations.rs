@@ -37,6 +37,7 @@ use crate::{
             evidence, hold, operation,
             operation::ListQuery,
             propose::{self, Headers, NewOperation, Proposed},
+            reconcile::{self, RetryRequest},
             review,
         },
         web::{
@@ -66,6 +67,8 @@ pub fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(decide_one, withdraw))
         .routes(routes!(list_evidence, add_evidence))
         .routes(routes!(resolve))
+        .routes(routes!(look_up))
+        .routes(routes!(authorize_retry))
         .routes(routes!(override_hold))
         .routes(routes!(decide_many))
 }
@@ -607,4 +610,42 @@ async fn override_hold(
 ) -> Result<Response> {
     let op = hold::override_hold(&desk, &operator, &id, body.reason.0).await?;
     Ok(with_etag(&op, json!({"operation": document(&desk, &Principal::Person((*operator).clone()), &op)})))
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a reply")]
+struct LookedUpReply {
+    evidence: Evidence,
+    operation: OperationDoc,
+}
+
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/lookup",
+    tag = "operations",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = LookedUpReply)),
+)]
+async fn look_up(desk: Desk, operator: Operator, Path(id): Path<OperationId>) -> Result<Response> {
+    let (op, kept) = reconcile::ask_now(&desk, &operator, &id).await?;
+    let operation = document(&desk, &Principal::Person((*operator).clone()), &op);
+    Ok(with_etag(&op, json!({"evidence": kept, "operation": operation})))
+}
+
+#[utoipa::path(
+    post,
+    path = "/operations/{id}/retry-authorization",
+    tag = "operations",
+    request_body = RetryRequest,
+    params(("id" = String, Path)),
+    responses((status = 200, description = "Done", body = OperationReply)),
+)]
+async fn authorize_retry(
+    desk: Desk,
+    person: PersonIdentity,
+    Path(id): Path<OperationId>,
+    StrictJson(body): StrictJson<RetryRequest>,
+) -> Result<Response> {
+    let op = reconcile::authorize_retry(&desk, &person, &id, body).await?;
+    Ok(with_etag(&op, json!({"operation": document(&desk, &Principal::Person(person), &op)})))
 }

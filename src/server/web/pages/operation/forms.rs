@@ -277,7 +277,14 @@ pub struct Settled {
 pub async fn resolve(visitor: Visitor, Path(id): Path<OperationId>, Form(form): Form<Settled>) -> Result<Response> {
     let draft = Draft { words: form.note.clone(), ..Draft::default() };
     let named = form.evidence.parse::<EvidenceId>().ok();
-    let request = ResolutionRequest { finding: form.finding, evidence: named.into_iter().collect(), note: form.note };
+    let request = ResolutionRequest {
+        finding: form.finding,
+        evidence: named.into_iter().collect(),
+        note: form.note,
+        duplicate_effect: false,
+        cost_minor: None,
+        currency: None,
+    };
     let result = evidence::resolve(&visitor.desk, &visitor.person, &id, request).await;
     answer(&visitor, &id, Deed::Resolved, draft, result).await
 }
