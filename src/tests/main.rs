@@ -3,6 +3,7 @@
 
 mod audit;
 mod backup;
+mod cases;
 mod catalogue;
 mod claim;
 mod collide;

@@ -91,6 +91,8 @@ events! {
     "attempt.licensed" AttemptLicensed [operation reason];
 
     "review.opened" ReviewOpened [operation];
+    /// The case has another owner or due time; nothing moves.
+    "review.assigned" ReviewAssigned [operation reason];
     "review.seconded" ReviewSeconded [operation];
     /// needs_review → `to`; on a disputed operation the dispute ends and nothing moves.
     "review.resolved" ReviewResolved [operation reason];

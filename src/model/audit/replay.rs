@@ -306,13 +306,13 @@ impl Operation {
             },
             (E::ReviewRetryAuthorized, NeedsReview) => self.same_fingerprint(entry).map(|()| Unknown)?,
             (E::ReviewAbandoned, NeedsReview) => Abandoned,
-            (E::ReviewSeconded | E::ReviewOverdue, NeedsReview) => NeedsReview,
+            (E::ReviewAssigned | E::ReviewSeconded | E::ReviewOverdue, NeedsReview) => NeedsReview,
 
             (E::EvidenceContradiction, _) if state.is_terminal() => {
                 self.disputed = true;
                 state
             }
-            (E::ReviewOpened | E::ReviewSeconded | E::ReviewOverdue, _) if self.disputed => state,
+            (E::ReviewOpened | E::ReviewAssigned | E::ReviewSeconded | E::ReviewOverdue, _) if self.disputed => state,
             (E::ReviewResolved | E::ReviewAbandoned, _) if self.disputed => {
                 self.disputed = false;
                 state

@@ -278,6 +278,7 @@ pub fn life(which: usize, n: u128) -> Vec<Entry> {
             .unknown()
             .step(E::ReviewOpened, clock(), State::NeedsReview)
             .note(E::EvidenceAdded, Life::person(2))
+            .note(E::ReviewAssigned, Life::person(2))
             .note(E::ReviewSeconded, Life::person(3))
             .step(E::ReviewResolved, Life::person(2), State::Succeeded),
         13 => sent()

@@ -88,6 +88,7 @@ impl Question {
                     | E::EvidenceAdded
                     | E::EvidenceContradiction
                     | E::ReviewOpened
+                    | E::ReviewAssigned
                     | E::ReviewSeconded
                     | E::ReviewResolved
                     | E::ReviewOverdue

@@ -4,6 +4,7 @@ pub mod account;
 pub mod agents;
 pub mod audit;
 pub mod cancel;
+pub mod case;
 pub mod catalogue;
 pub mod chain;
 pub mod claim;

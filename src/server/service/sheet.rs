@@ -5,12 +5,13 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    Desk,
+    Desk, case,
     claim::GATEWAY,
     conflict::{Plan, differences, plan},
     error::{Error, Result},
     kinds::CompiledKind,
     operation::{approvers, as_of, get, owner_now, voters},
+    provider::{self, ProviderView},
     resource::{may_read, rules},
     review,
 };
@@ -64,6 +65,10 @@ pub struct Sheet {
     pub replanned_by: Option<Operation>,
     /// Oldest first.
     pub evidence: Vec<Evidence>,
+    /// What whoever makes the effect declares, where somebody declared it.
+    pub provider: Option<ProviderView>,
+    /// Who may own a case about it.
+    pub owners: Vec<String>,
     /// Numbers of the first and the last record about it.
     pub records: Option<(u64, u64)>,
     /// What is known here of the target.
@@ -121,11 +126,7 @@ impl Sheet {
             Some(id) => conflict::find(conn, id).await?,
             None => None,
         };
-        let mut waiting_behind = Vec::new();
-        if is_doubtful(&op) {
-            let waiting = waiting_on_target(conn, p.target.as_str()).await?.into_iter().map(|other| as_of(other, now));
-            waiting_behind.extend(waiting.filter(|other| other.state() == State::Approved));
-        }
+        let waiting_behind = if is_doubtful(&op) { held_behind(conn, &op, now).await? } else { Vec::new() };
         let unsettled = unsettled_on_target(conn, p.target.as_str()).await?.into_iter().map(|other| as_of(other, now));
         let waits_for = unsettled.into_iter().find(|other| other.id() != op.id() && is_doubtful(other));
         let lines = log::of_operation(conn, id).await?;
@@ -160,6 +161,11 @@ impl Sheet {
             replans,
             replanned_by,
             evidence: evidence::of_operation(conn, id).await?,
+            provider: match &p.provider {
+                Some(name) => provider::find(conn, name).await?,
+                None => None,
+            },
+            owners: case::owners(conn).await?,
             records: lines.first().zip(lines.last()).map(|(first, last)| (first.seq, last.seq)),
             known,
             document,
@@ -194,6 +200,13 @@ impl Sheet {
             Claimant::Gateway => GATEWAY,
         }
     }
+}
+
+/// Approved writes to its target that wait until it is settled.
+async fn held_behind(conn: &mut Conn, op: &Operation, now: Timestamp) -> Result<Vec<Operation>> {
+    let waiting = waiting_on_target(conn, op.proposal.target.as_str()).await?;
+    let waiting = waiting.into_iter().map(|other| as_of(other, now));
+    Ok(waiting.filter(|other| other.state() == State::Approved && other.life.hold_override.is_none()).collect())
 }
 
 /// Later writes to the target wait for an answer about it.
@@ -270,6 +283,8 @@ pub async fn learn(names: &mut HashMap<String, String>, conn: &mut Conn, id: &st
 pub struct Doubtful {
     pub op: Operation,
     pub agent: String,
+    /// Approved ones on the same target, which wait for this one.
+    pub held: usize,
     /// Since when nobody knows.
     pub since: Timestamp,
 }
@@ -285,14 +300,15 @@ pub async fn doubtful(desk: &Desk, now: Timestamp) -> Result<Vec<Doubtful>> {
     let filter = Filter { states, limit: SCAN, ..Filter::default() };
     let found = list(&mut conn, &filter).await?.into_iter().map(|op| as_of(op, now));
     let names = names(&mut conn).await?;
-    let mut doubtful: Vec<_> = found
-        .filter(|op| matches!(op.state(), State::Unknown | State::NeedsReview))
-        .map(|op| Doubtful {
+    let mut doubtful = Vec::new();
+    for op in found.filter(|op| matches!(op.state(), State::Unknown | State::NeedsReview)) {
+        doubtful.push(Doubtful {
             agent: names.get(op.proposal.agent.as_str()).cloned().unwrap_or_default(),
+            held: held_behind(&mut conn, &op, now).await?.len(),
             since: unknown_since(&op),
             op,
-        })
-        .collect();
+        });
+    }
     doubtful.sort_by_key(|one| {
         let due = one.op.life.review_case.as_ref().map(|case| case.due_at);
         (due.is_none(), due, one.since)

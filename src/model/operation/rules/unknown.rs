@@ -153,6 +153,31 @@ pub fn open_review(op: &Operation, case: ReviewCase, actor: Actor, now: Timestam
     Ok(step)
 }
 
+/// Hands an open case to somebody else, or moves its due time. Neither decides anything.
+pub fn assign(
+    op: &Operation,
+    owner: Option<String>,
+    due_at: Option<Timestamp>,
+    actor: Actor,
+    now: Timestamp,
+) -> Result<Done> {
+    in_time(op, now)?;
+    let case = open_case(op).ok_or_else(|| refuse_state(op, "There is no open case to hand over"))?;
+    let next = ReviewCase {
+        owner: owner.or_else(|| case.owner.clone()),
+        due_at: due_at.unwrap_or(case.due_at),
+        overdue_since: case.overdue_since.filter(|_| due_at.is_none()),
+        ..case.clone()
+    };
+    if next == *case {
+        return Ok(Done::Already);
+    }
+    let reason = format!("owner {}, due {}", next.owner.as_deref().unwrap_or("nobody"), next.due_at);
+    let mut step = Step::of(op, now).note(Entry { reason: Some(reason), ..entry(op, Event::ReviewAssigned, actor) });
+    step.life.review_case = Some(next);
+    Ok(Done::Step(step))
+}
+
 /// Row 28: evidence that contradicts how it ended. The state stays; somebody has to look. `None` where nothing has
 /// ended yet, or somebody looks already.
 pub fn dispute(op: &Operation, case: ReviewCase, actor: Actor, now: Timestamp) -> Option<Step> {

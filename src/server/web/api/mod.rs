@@ -2,6 +2,7 @@
 
 mod agents;
 mod audit;
+mod cases;
 mod catalogue;
 mod conflict_map;
 mod conflicts;
@@ -42,6 +43,7 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
     let described = OpenApiRouter::new()
         .merge(agents::routes())
         .merge(audit::routes())
+        .merge(cases::routes())
         .merge(catalogue::routes())
         .merge(conflicts::routes())
         .merge(conflict_map::routes())

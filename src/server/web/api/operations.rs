@@ -77,7 +77,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
 
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes a reply")]
-struct OperationReply {
+pub(super) struct OperationReply {
     operation: OperationDoc,
     /// To people: digest of the review document as it is now.
     review_digest: Option<String>,
@@ -150,7 +150,7 @@ pub(super) fn document(desk: &Desk, principal: &Principal, op: &Operation) -> Op
     OperationDoc::of(op, audience, &desk.config.public_url, desk.now())
 }
 
-fn with_etag(op: &Operation, body: Value) -> Response {
+pub(super) fn with_etag(op: &Operation, body: Value) -> Response {
     ([(ETAG, etag::of(op.life.version))], Json(body)).into_response()
 }
 

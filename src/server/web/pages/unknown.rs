@@ -76,8 +76,17 @@ fn row(one: &Doubtful, now: Timestamp) -> impl IntoView + use<> {
         },
         None => "no case yet".to_owned(),
     };
+    let held = (one.held > 0).then(|| {
+        let writes = if one.held == 1 {
+            "1 write waits behind it".to_owned()
+        } else {
+            format!("{} writes wait behind it", one.held)
+        };
+        parts::flag("heed", writes)
+    });
+    let provider = p.provider.as_ref().map(|name| view! { " · "{parts::line(name)} });
     let due = case.map(|case| match now >= case.due_at {
-        true => view! { <span class="flag flag-doubt">"overdue"</span> }.into_any(),
+        true => view! { <span class="flag flag-doubt">"overdue "{time::span(now - case.due_at)}</span> }.into_any(),
         false => parts::left(case.due_at, now).into_any(),
     });
     let due = due.unwrap_or_else(|| view! { <span class="quiet">"–"</span> }.into_any());
@@ -93,8 +102,9 @@ fn row(one: &Doubtful, now: Timestamp) -> impl IntoView + use<> {
                             {parts::target(p.target.as_str())}
                         </a>
                         {(op.life.disputed).then(|| parts::flag("stop", "disputed".to_owned()))}
+                        {held}
                     </div>
-                    <p class="row-effect">{parts::line(&p.consequence)}</p>
+                    <p class="row-effect">{parts::line(&p.consequence)}{provider}</p>
                 </div>
                 <div class="row-who"><span>{parts::line(&one.agent)}</span><span>{parts::line(&owner)}</span></div>
                 {number(op)}

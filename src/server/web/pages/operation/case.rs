@@ -8,11 +8,16 @@ use crate::{
         approval::Role,
         audit::ActorKind,
         evidence::{Evidence, EvidenceKind, Finding},
-        operation::{AttemptResult, Decision, ResolutionFinding},
+        operation::{AttemptResult, Decision, ResolutionFinding, State},
+        provider::{Contract, Idempotency, Lookup, is_proven},
         text::Breaks,
         time::Timestamp,
     },
-    server::{service::sheet::unknown_since, web::pages::parts},
+    server::{
+        service::{provider::ProviderView, sheet::unknown_since},
+        store::provider::Guarantee,
+        web::pages::parts,
+    },
     ui::{
         textarea::TextArea,
         time::{self, Form},
@@ -277,32 +282,85 @@ fn radio(name: &'static str, value: &'static str, label: &'static str) -> impl I
     view! { <label><input type="radio" name=name value=value required />{label}</label> }
 }
 
+/// What the provider declares about a lost answer, and what has been shown of it.
 fn no_other_try(paper: &Paper) -> impl IntoView + use<> {
     let (op, now) = (paper.op(), paper.now());
-    let until = op.life.approval.retry_until.map(|until| {
-        let is_over = now >= until;
-        let words =
-            if is_over { "The approval could have served one until " } else { "The approval may serve one until " };
-        view! {
-            <tr>
-                <th scope="row">"Approval"</th>
-                <td class="words">{words}{parts::when(until, now, Form::Clock)}"."</td>
-            </tr>
+    let row = |name: &'static str, words: AnyView, shown: AnyView| {
+        view! { <tr><th scope="row">{name}</th><td class="words">{words}</td><td class="kind">{shown}</td></tr> }
+            .into_any()
+    };
+    let mut rows = Vec::new();
+    match &paper.sheet.provider {
+        None => {
+            let words = match &op.proposal.provider {
+                Some(name) => view! { {parts::line(name)}" has declared nothing about a lost answer." }.into_any(),
+                None => "Nobody has declared what a lost answer means.".into_any(),
+            };
+            rows.push(row("Provider", words, "".into_any()));
         }
-    });
+        Some(provider) => {
+            let contract = &provider.document;
+            let name = view! { {parts::line(&contract.title)}", version "{provider.version} };
+            rows.push(row("Provider", name.into_any(), "declared".into_any()));
+            let key = match &contract.idempotency {
+                Idempotency::Honoured(key) => {
+                    format!("honoured for {}, header {}", super::span(key.retention_s), key.header)
+                }
+                Idempotency::None => "not honoured: the same request twice may act twice".to_owned(),
+            };
+            let is_declared = contract.idempotency != Idempotency::None;
+            let shown = is_declared.then(|| proof(provider, Guarantee::Idempotency, now)).into_any();
+            rows.push(row("The same key", key.into_any(), shown));
+            let look_up = match contract.lookup {
+                Lookup::Authoritative => "finds at once what was applied".to_owned(),
+                Lookup::Eventual { settle_s } => format!("finds what was applied after {}", super::span(settle_s)),
+                Lookup::None => "cannot be asked".to_owned(),
+            };
+            let is_declared = contract.lookup != Lookup::None;
+            let shown = is_declared.then(|| proof(provider, Guarantee::Lookup, now)).into_any();
+            rows.push(row("Look-up", look_up.into_any(), shown));
+            rows.push(row("In flight", in_flight(paper, contract), "declared".into_any()));
+        }
+    }
+    if let Some(until) = op.life.approval.retry_until {
+        let words = if now >= until { "over since " } else { "in force until " };
+        let words = view! { {words}{parts::when(until, now, Form::Clock)} };
+        rows.push(row("Approval", words.into_any(), "".into_any()));
+    }
     view! {
         <section class="sec" aria-labelledby="h-retry">
             <div class="sec-head"><h2 id="h-retry">"Why there is no other try"</h2></div>
             <table class="fields fields-words">
-                <tbody>
-                    <tr>
-                        <th scope="row">"Provider"</th>
-                        <td class="words">{slip::prose(&paper.sheet.review.guarantee)}</td>
-                    </tr>
-                    {until}
-                </tbody>
+                <tbody>{rows}</tbody>
             </table>
         </section>
+    }
+}
+
+/// How long what was sent may still act.
+fn in_flight(paper: &Paper, contract: &Contract) -> AnyView {
+    let Some(seconds) = contract.max_in_flight_s.seconds() else {
+        return "without a bound: it may act at any time".into_any();
+    };
+    let ended = paper.op().life.attempts.iter().rev().find_map(|attempt| attempt.ended_at);
+    let over = ended.map(|ended| {
+        let over = ended.plus_seconds(seconds);
+        let words = if paper.now() >= over { ", over since " } else { ", until " };
+        view! { {words}{parts::when(over, paper.now(), Form::Clock)} }
+    });
+    view! { "at most "{super::span(seconds)}{over} }.into_any()
+}
+
+/// When a guarantee was last shown, and whether that still counts.
+fn proof(provider: &ProviderView, guarantee: Guarantee, now: Timestamp) -> AnyView {
+    let Some(check) = provider.checks.iter().find(|check| check.guarantee == guarantee) else {
+        return view! { <span class="warn">"never proven"</span> }.into_any();
+    };
+    let at = parts::when(check.checked_at, now, Form::Day);
+    match (check.passed, is_proven(Some(check.checked_at), now)) {
+        (true, true) => view! { "proven "{at} }.into_any(),
+        (true, false) => view! { <span class="warn">"proven "{at}", lapsed"</span> }.into_any(),
+        (false, _) => view! { <span class="warn">"not kept "{at}</span> }.into_any(),
     }
 }
 
@@ -323,9 +381,7 @@ pub fn clocks(paper: &Paper) -> impl IntoView + use<> {
         false => stub::clock("Due in", case.due_at, (case.due_at - case.opened_at) / 1000, now).into_any(),
     });
     let owner = match case.map(|case| case.owner.clone()) {
-        Some(Some(owner)) => {
-            view! { <b>{parts::line(&owner)}</b>", by the rule. Passing the due time decides nothing." }.into_any()
-        }
+        Some(Some(owner)) => view! { <b>{parts::line(&owner)}</b>". Passing the due time decides nothing." }.into_any(),
         Some(None) => "Nobody by name: any operator may settle it.".into_any(),
         None => "No case is open yet. An operator’s finding opens it.".into_any(),
     };
@@ -340,8 +396,104 @@ pub fn clocks(paper: &Paper) -> impl IntoView + use<> {
                 </div>
             </div>
         </section>
-        {stub::panel("Owner", owner)}
+        <section class="p">
+            <div class="p-head"><h2>"Owner"</h2></div>
+            <p>{owner}</p>
+            {slip::is_operator(paper.visitor.person.role()).then(|| hand_over(paper))}
+        </section>
+        {held_behind(paper)}
     }
+}
+
+/// Due times on offer. Seconds.
+const DUE: [(&str, i64); 5] =
+    [("15 min", 15 * 60), ("1 h", 3600), ("4 h", 4 * 3600), ("1 d", 24 * 3600), ("3 d", 3 * 24 * 3600)];
+
+fn hand_over(paper: &Paper) -> impl IntoView + use<> {
+    let case = paper.op().life.review_case.as_ref().filter(|case| case.resolution.is_none());
+    let owner = case.and_then(|case| case.owner.clone());
+    let people = paper.sheet.owners.iter().map(|name| {
+        let is_owner = owner.as_ref() == Some(name);
+        view! { <option value=name.clone() selected=is_owner>{parts::plain(name)}</option> }
+    });
+    let times = DUE.map(|(words, seconds)| view! { <option value=seconds.to_string()>"in "{words}</option> });
+    let stays = if case.is_some() { "as it is" } else { "by the rule" };
+    view! {
+        <details class="raw">
+            <summary>{if case.is_some() { "Hand over, or move the due time" } else { "Take it up" }}</summary>
+            <form
+                class="stack gap-top"
+                action=format!("{}/case", address(paper.op().id()))
+                method="post"
+                aria-label="Owner and due time"
+            >
+                <label class="field">
+                    <span>"Owner"</span>
+                    <select class="in" name="owner">{people.collect::<Vec<_>>()}</select>
+                </label>
+                <label class="field">
+                    <span>"Due"</span>
+                    <select class="in" name="due_in_s">
+                        <option value="">{stays}</option>
+                        {times.into_iter().collect::<Vec<_>>()}
+                    </select>
+                </label>
+                <div class="foot"><button class="btn btn-small" type="submit">"Save"</button></div>
+            </form>
+        </details>
+    }
+}
+
+/// What waits on the same target until this is settled.
+fn held_behind(paper: &Paper) -> Option<AnyView> {
+    let held = &paper.sheet.waiting_behind;
+    (!held.is_empty()).then(|| {
+        let links = held.iter().map(|other| {
+            let words = format!("{} {}", other.proposal.title, other.proposal.fingerprint.short_code());
+            view! { <li><a href=address(other.id())>{words}</a>", approved, waits."</li> }
+        });
+        view! {
+            <section class="p">
+                <div class="p-head"><h2>"On hold behind it"</h2></div>
+                <ul>{links.collect::<Vec<_>>()}</ul>
+                <p class="second">"An operator may let one of them past, on its page, with a reason."</p>
+            </section>
+        }
+        .into_any()
+    })
+}
+
+/// On a later operation: an operator may let it past what holds its target.
+pub fn lift(paper: &Paper) -> Option<AnyView> {
+    let op = paper.op();
+    let waits = paper.sheet.waits_for.is_some()
+        && op.life.hold_override.is_none()
+        && matches!(op.state(), State::Pending | State::Approved)
+        && slip::is_operator(paper.visitor.person.role());
+    waits.then(|| {
+        view! {
+            <section class="p">
+                <div class="p-head"><h2>"Hold on the target"</h2></div>
+                <p>"An earlier write may still have its effect. This one can be let past it, under your name."</p>
+                <details class="raw">
+                    <summary>"Let it past"</summary>
+                    <form
+                        class="stack gap-top"
+                        action=format!("{}/override", address(op.id()))
+                        method="post"
+                        aria-label="Let it past the hold"
+                    >
+                        <label class="field">
+                            <span>"Why that is safe"</span>
+                            <input class="in" name="reason" required maxlength="1000" autocomplete="off" />
+                        </label>
+                        <div class="foot"><button class="btn btn-small" type="submit">"Let it past"</button></div>
+                    </form>
+                </details>
+            </section>
+        }
+        .into_any()
+    })
 }
 
 fn finding_words(finding: ResolutionFinding) -> &'static str {

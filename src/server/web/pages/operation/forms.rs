@@ -17,13 +17,15 @@ use crate::{
     server::{
         service::{
             account, cancel as cancelling,
+            case::{self, Assignment},
             decide::{self, VoteRequest},
             error::{Error, Result},
             evidence::{self, ResolutionRequest, Statement},
+            hold,
             sheet::Sheet,
         },
         web::{
-            auth::{ClientAddress, Principal},
+            auth::{ClientAddress, Operator, Principal},
             body::{Form, Path, Query},
             pages::{
                 render::{Page, Visitor},
@@ -272,6 +274,45 @@ pub struct Settled {
     evidence: String,
     #[serde(default)]
     note: String,
+}
+
+#[derive(Deserialize)]
+pub struct HandOver {
+    #[serde(default)]
+    owner: String,
+    /// Seconds from now; empty leaves the due time.
+    #[serde(default)]
+    due_in_s: String,
+}
+
+pub async fn assign(
+    visitor: Visitor,
+    operator: Operator,
+    Path(id): Path<OperationId>,
+    Form(form): Form<HandOver>,
+) -> Result<Response> {
+    let due_in_s = form.due_in_s.parse::<i64>().ok();
+    let assignment = Assignment {
+        owner: Some(form.owner).filter(|owner| !owner.is_empty()),
+        due_at: due_in_s.map(|seconds| visitor.now.plus_seconds(seconds.clamp(0, i64::from(i32::MAX)))),
+    };
+    let result = case::assign(&visitor.desk, &operator, &id, assignment).await;
+    answer(&visitor, &id, Deed::Assigned, Draft::default(), result).await
+}
+
+/// Lets an operation pass what holds its target.
+pub async fn lift(
+    visitor: Visitor,
+    operator: Operator,
+    Path(id): Path<OperationId>,
+    Form(form): Form<Cancellation>,
+) -> Result<Response> {
+    let draft = Draft { words: form.reason.clone(), ..Draft::default() };
+    let result = match form.reason.trim() {
+        "" => Err(Problem::at(Code::ValidationFailed, "/reason", "say why it may pass").into()),
+        _ => hold::override_hold(&visitor.desk, &operator, &id, form.reason).await,
+    };
+    answer(&visitor, &id, Deed::Lifted, draft, result).await
 }
 
 pub async fn resolve(visitor: Visitor, Path(id): Path<OperationId>, Form(form): Form<Settled>) -> Result<Response> {

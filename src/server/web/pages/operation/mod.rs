@@ -44,6 +44,8 @@ pub fn routes() -> Router<AppState> {
         .route("/operations/{id}/cancel", post(forms::cancel).get(back))
         .route("/operations/{id}/evidence", post(forms::state).get(back))
         .route("/operations/{id}/resolution", post(forms::resolve).get(back))
+        .route("/operations/{id}/case", post(forms::assign).get(back))
+        .route("/operations/{id}/override", post(forms::lift).get(back))
 }
 
 pub fn address(id: &OperationId) -> String {
@@ -83,16 +85,20 @@ enum Deed {
     Cancelled,
     Stated,
     Resolved,
+    Assigned,
+    Lifted,
 }
 
 impl Deed {
-    const ALL: [(Self, &str); 6] = [
+    const ALL: [(Self, &str); 8] = [
         (Self::Approved, "approve"),
         (Self::Rejected, "reject"),
         (Self::Withdrew, "withdraw"),
         (Self::Cancelled, "cancel"),
         (Self::Stated, "evidence"),
         (Self::Resolved, "resolution"),
+        (Self::Assigned, "case"),
+        (Self::Lifted, "override"),
     ];
 
     /// As it stands in the address.
@@ -246,6 +252,14 @@ impl Paper<'_> {
                 }
                 _ => None,
             }),
+            Deed::Assigned => life.review_case.as_ref().filter(|case| case.resolution.is_none()).map(|case| {
+                let owner = parts::plain(case.owner.as_deref().unwrap_or("nobody"));
+                format!("The case is with {owner}, due in {}.", crate::ui::time::span(case.due_at - self.now()))
+            }),
+            Deed::Lifted => {
+                let news = life.hold_override.as_ref().filter(|lifted| is_news(lifted.at) && lifted.by == *me);
+                news.map(|_| "It may pass what holds its target.".to_owned())
+            }
         }?;
         let next = sheet.place.next.as_ref().map(|id| view! { <a href=address(id)>"Next item"</a> });
         let toast = view! {

@@ -39,6 +39,7 @@ pub fn stub(paper: &Paper) -> impl IntoView + use<> {
         {whereabouts(paper)}
         {lease(op)}
         {lifted(paper)}
+        {case::lift(paper)}
         {panel("If the answer gets lost", slip::prose(&paper.sheet.review.guarantee))}
         {panel("To undo", slip::prose(&op.proposal.rollback))}
         {facts(paper)}
