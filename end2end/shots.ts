@@ -1,6 +1,7 @@
 /** Pictures of the main pages over one populated desk, wide and phone, light and dark: `make shots`. */
 import { join } from "node:path";
 import { test } from "./fixtures.ts";
+import { Provider } from "./provider.ts";
 import { fresh, payment, release, ticket, transition } from "./proposals.ts";
 import { collide, create, policy } from "./resources.ts";
 import { expectStatus, type Members } from "./server.ts";
@@ -37,9 +38,18 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
   await run.propose(repeated, "shots-repeated-key-1");
   for (let i = 0; i < 3; i++) await run.tryPropose(repeated, "shots-repeated-key-1");
   await run.propose(repeated);
+  const provider = await Provider.start();
+  await provider.declare(admin, "payments", ["payment.*"]);
+  await provider.prove(admin, "payments");
   const found = await run.propose(payment());
   await asha.decide(found.id, "approve");
   await run.carryOut(found, { status: "unknown" });
+
+  const word = { finding: "not_applied", kind: "statement", observed_at: new Date().toISOString(), note: "I do not think the request left the host." };
+  await expectStatus(await run.http.post(`/api/v1/operations/${found.id}/evidence`, { data: word }), 201);
+  const capture = { order: found.target.replace("order/", ""), authorization: "auth-91", amount_minor: 14900, currency: "EUR" };
+  const waiting = await run.propose({ kind: "payment.capture", params: capture });
+  await asha.decide(waiting.id, "approve");
 
   const environment = fresh("prod");
   const live = await run.propose(release({ environment }));
@@ -49,6 +59,7 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
   const { operation: conflicted } = (await stale.json()) as { operation: { id: string } };
   const picks = [await run.propose(ticket()), await run.propose(transition())].map(({ id }) => `pick=${id}`).join("&");
   const lin = await person("operator");
+  await expectStatus(await (await lin.api()).post(`/api/v1/operations/${found.id}/case`, { data: { owner: "lin" } }), 200);
   const tuner = await server.agent("alert-tuner", "omar");
   const filter = await server.agent("noise-filter", "omar");
   const scope = "notification-policy/*";
@@ -84,6 +95,8 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
     ["succeeded", `/operations/${succeeded.id}`, asha],
     ["conflicted", `/operations/${conflicted.id}`, asha],
     ["unknown", `/operations/${unknown.id}`, asha],
+    ["unknown-declared", `/operations/${found.id}`, lin],
+    ["unknown-held", `/operations/${waiting.id}`, lin],
     ["unknown-list", "/unknown", asha],
     ["conflicts", "/conflicts", asha],
     ["conflict", `/conflicts/${met.conflict}`, lin],
@@ -129,4 +142,5 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
     }
     await context.close();
   }
+  await provider.stop();
 });

@@ -1,6 +1,6 @@
 import { expect, test } from "./fixtures.ts";
-import { payment, ticket } from "./proposals.ts";
-import type { Operation, Proposal, Run } from "./server.ts";
+import { fresh, payment, ticket, transition } from "./proposals.ts";
+import { expectStatus, type Operation, type Proposal, type Run } from "./server.ts";
 
 /** Sent, and never answered. */
 async function lost(run: Run, approve: (id: string) => Promise<unknown>, proposal: Proposal): Promise<Operation> {
@@ -77,4 +77,70 @@ test("who is no operator sees the case and why nothing there is theirs", async (
   await expect(page.getByRole("button", { name: "Applied", exact: true })).toHaveAccessibleDescription("Off: only operators and admins may.");
   await expect(page.getByRole("form", { name: "Add evidence" })).toHaveCount(0);
   await expect(page.getByText("What was authorised")).toBeVisible();
+});
+
+test("a case is taken up and handed over, and once overdue it is seen on every page", { tag: "@phone" }, async ({ page, ownDesk, signIn, awake, axe }) => {
+  const { server, approver, run } = await ownDesk();
+  const admin = await server.person("root", "admin", []);
+  const lin = await server.person("lin", "operator", []);
+  await server.person("mira", "operator", []);
+  const rules = [{ name: "quick", match: { kind: "ticket.transition" }, require: { review_due_s: 1 } }];
+  await expectStatus(await (await admin.api()).post("/api/v1/policies", { data: { rules } }), 201);
+  const operation = await lost(run, (id) => approver.decide(id, "approve"), ticket());
+
+  await signIn(page, lin);
+  await page.goto(`${server.url}/operations/${operation.id}`);
+  await awake(page);
+  await page.getByText("Take it up").click();
+  const form = page.getByRole("form", { name: "Owner and due time" });
+  await form.getByLabel("Owner").selectOption("mira");
+  await form.getByLabel("Due").selectOption("in 4 h");
+  await form.getByRole("button", { name: "Save" }).click();
+  await expect(page.locator("[data-toast]")).toContainText("The case is with mira, due in");
+  await expect(page.getByText("Passing the due time decides nothing.")).toBeVisible();
+  await expect(page.getByText("Opened as a case")).toBeVisible();
+  await expect(page.getByRole("link", { name: /overdue/ })).toHaveCount(0);
+
+  const late = await lost(run, (id) => approver.decide(id, "approve"), transition());
+  await expectStatus(await (await lin.api()).post(`/api/v1/operations/${late.id}/case`, { data: { owner: "lin" } }), 200);
+  await expect(async () => {
+    await page.goto(`${server.url}/conflicts`);
+    await expect(page.getByRole("link", { name: "1 overdue" })).toBeVisible({ timeout: 500 });
+  }).toPass();
+  await awake(page);
+  await axe(page);
+  await page.getByRole("link", { name: "1 overdue" }).click();
+  await expect(page).toHaveURL(/\/unknown$/);
+  const row = page.getByRole("listitem").filter({ hasText: late.short_code });
+  await expect(row).toContainText("overdue");
+  await expect(row).toContainText("owner lin");
+  await axe(page);
+  expect((await run.operation(late.id)).state).toBe("needs_review");
+});
+
+test("a later write waits behind an unknown one until an operator lets it past", async ({ page, person, run, signIn, awake, axe }) => {
+  const approver = await person("approver");
+  const project = fresh("ops");
+  const params = { project, title: "Rotate staging certificate" };
+  const first = await lost(run, (id) => approver.decide(id, "approve"), { kind: "ticket.create", params });
+  const later = await run.propose({ kind: "ticket.create", params: { ...params, title: "Renew it" } });
+  await approver.decide(later.id, "approve");
+  const refused = await run.http.post(`/api/v1/operations/${later.id}/claim`, { data: { fingerprint: later.fingerprint } });
+  expect(refused.status()).toBe(409);
+
+  await signIn(page, await person("operator"));
+  await page.goto("/unknown");
+  await awake(page);
+  await expect(page.getByRole("listitem").filter({ hasText: first.short_code })).toContainText("1 write waits behind it");
+  await page.goto(`/operations/${first.id}`);
+  await awake(page);
+  await page.getByRole("link", { name: new RegExp(later.short_code) }).click();
+  await awake(page);
+  await page.getByText("Let it past", { exact: true }).first().click();
+  await axe(page);
+  await page.getByLabel("Why that is safe").fill("Another ticket, whatever became of the first");
+  await page.getByRole("button", { name: "Let it past" }).click();
+  await expect(page.locator("[data-toast]")).toContainText("It may pass what holds its target.");
+  await run.carryOut(later, { status: "succeeded", provider_reference: "TCK-2" });
+  expect((await run.operation(first.id)).state).toBe("unknown");
 });

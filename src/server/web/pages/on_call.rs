@@ -222,9 +222,9 @@ fn unknown(m: &Measures) -> AnyView {
         })
         .collect();
     let draw = move |room| {
-        let rows = drawn.iter().cloned().map(|(label, value, words, mark)| {
-            let label = parts::plain(&shortened(&label, 60));
-            Bar { label, colour: "doubt", value, words: parts::plain(&words), mark }
+        let rows = drawn.iter().map(|(label, value, words, mark)| {
+            let label = parts::plain(&shortened(label, 60));
+            Bar { label, colour: "doubt", value: *value, words: parts::plain(words), mark: *mark }
         });
         bars(room, &rows.collect::<Vec<_>>(), Unit::Seconds)
     };

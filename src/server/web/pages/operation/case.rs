@@ -522,7 +522,7 @@ pub fn settle(paper: &Paper) -> AnyView {
             <div class="ways">
                 {way(paper, ResolutionFinding::Applied)}
                 {way(paper, ResolutionFinding::NotApplied)}
-                {one_more_try()}
+                {one_more_try(paper)}
                 {way(paper, ResolutionFinding::Abandon)}
             </div>
         </section>
@@ -655,19 +655,68 @@ fn way(paper: &Paper, finding: ResolutionFinding) -> impl IntoView + use<> {
     }
 }
 
-/// Nothing licenses one while no provider has declared what it guarantees.
-fn one_more_try() -> impl IntoView {
+/// A condition of one more try: whether it holds, how it reads, and why the button is off without it.
+struct Condition {
+    holds: bool,
+    words: AnyView,
+    off: &'static str,
+}
+
+fn conditions(paper: &Paper) -> Vec<Condition> {
+    let (op, now) = (paper.op(), paper.now());
+    let until = op.life.approval.retry_until;
+    let in_force = until.is_some_and(|until| now < until);
+    let approval = match until {
+        Some(until) => {
+            let words = if in_force { "The approval in force, until " } else { "The approval in force; it ended " };
+            view! { {words}{parts::when(until, now, Form::Clock)} }.into_any()
+        }
+        None => "The approval in force".into_any(),
+    };
+    let provider = paper.sheet.provider.as_ref();
+    let proven = |guarantee: Guarantee| {
+        let checks = provider.map(|provider| provider.checks.as_slice()).unwrap_or_default();
+        checks
+            .iter()
+            .any(|check| check.guarantee == guarantee && check.passed && is_proven(Some(check.checked_at), now))
+    };
+    let is_proven = proven(Guarantee::Idempotency) || proven(Guarantee::Lookup);
+    vec![
+        Condition {
+            holds: is_proven,
+            words: "A provider that honours the key or can be asked, proven".into_any(),
+            off: match provider {
+                None => "Off: no provider has declared what it guarantees.",
+                Some(_) => "Off: what the provider declares is not proven now.",
+            },
+        },
+        Condition { holds: in_force, words: approval, off: "Off: the approval is over." },
+        Condition {
+            holds: op.life.attempts.len() < MAX_ATTEMPTS,
+            words: format!("Fewer than {MAX_ATTEMPTS} attempts").into_any(),
+            off: "Off: all attempts are used up.",
+        },
+    ]
+}
+
+fn one_more_try(paper: &Paper) -> impl IntoView + use<> {
+    let conditions = conditions(paper);
+    let off = conditions.iter().find(|condition| !condition.holds).map(|condition| condition.off);
+    let needs: Vec<_> = conditions
+        .into_iter()
+        .map(|Condition { holds, words, .. }| view! { <li class=if holds { "ok" } else { "no-go" }>{words}</li> })
+        .collect();
     view! {
         <div class="opt">
             <h3>"Authorise one more try"</h3>
             <p>"Same content, same key, once."</p>
             <ul class="needs">
-                <li class="no-go">"A provider that honours the key or can be asked, proven"</li>
+                {needs}
                 <li>"An operator and an approver"</li>
             </ul>
             <div class="foot">
                 <button class="btn" type="button" disabled aria-describedby="why-retry">"Authorise one try"</button>
-                <span class="why-off" id="why-retry">"Off: no provider has declared what it guarantees."</span>
+                <span class="why-off" id="why-retry">{off}</span>
             </div>
         </div>
     }
