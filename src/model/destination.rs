@@ -1,6 +1,6 @@
 //! Destinations: where a provider is, how it is asked, and how its replies are read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -90,6 +90,31 @@ impl Meaning {
     }
 }
 
+/// The body of a reply, as far as it can be read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Content<'a> {
+    Empty,
+    Json(&'a Value),
+    Unreadable,
+}
+
+/// What a reply to a write establishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Under this reference, if the provider gives one.
+    Applied {
+        reference: Option<String>,
+    },
+    /// Queued, under this reference.
+    Accepted {
+        reference: String,
+    },
+    NotApplied,
+    Conflicted,
+    /// Nothing, for this reason.
+    Unknown(&'static str),
+}
+
 /// How a provider is asked what became of one downstream key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,6 +167,45 @@ pub enum Method {
     Delete,
 }
 
+/// The members of a command's parameters that are the request, where the gateway sends it. Others are for people.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Asked {
+    pub method: Method,
+    pub path: String,
+    #[serde(default)]
+    pub query: BTreeMap<String, String>,
+    #[serde(default)]
+    pub body: Option<Value>,
+}
+
+/// Characters of a provider's reference.
+const MAX_REFERENCE: usize = 500;
+/// Headers that say what a request is, and come from the server's own record.
+const OWN_HEADERS: [&str; 13] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "if-match",
+    "if-none-match",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-correlation-id",
+];
+
+/// Whether a declaration may put something into this header of a request.
+pub fn is_free_header(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 64
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        && !OWN_HEADERS.iter().any(|own| name.eq_ignore_ascii_case(own))
+        && !name.to_ascii_lowercase().starts_with("counterfoil-")
+}
+
 impl Destination {
     /// Checks what the shape alone does not say.
     ///
@@ -150,9 +214,6 @@ impl Destination {
     pub fn check(&self) -> Result<(), Problem> {
         let refuse = |place: &str, detail: &str| {
             Err(Problem::at(Code::ValidationFailed, format!("/destination{place}"), detail))
-        };
-        let header = |name: &str| {
-            !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
         };
         let pointer = |text: &Option<String>| text.as_ref().is_none_or(|text| text.is_empty() || text.starts_with('/'));
         if !(1..=300).contains(&self.timeout_s) {
@@ -164,8 +225,8 @@ impl Destination {
         if !(1..=64).contains(&self.concurrency) {
             return refuse("/concurrency", "expected 1 to 64 requests");
         }
-        if self.credential_header.as_ref().is_some_and(|name| !header(name)) {
-            return refuse("/credential_header", "expected the name of a header");
+        if self.credential_header.as_ref().is_some_and(|name| !is_free_header(name)) {
+            return refuse("/credential_header", "expected the name of a header that Counterfoil does not set itself");
         }
         if !pointer(&self.reference) {
             return refuse("/reference", "expected a JSON pointer");
@@ -188,10 +249,37 @@ impl Destination {
         self.replies.get(&status).copied().unwrap_or_else(|| Meaning::of(status))
     }
 
+    /// From the first byte sent to the last byte read.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_s.unsigned_abs())
+    }
+
+    /// What a reply to a write establishes. A status alone shows an effect only where the reply is as this provider
+    /// gives it: a page of some machine in between carries a 200 as well.
+    pub fn verdict(&self, status: u16, content: Content<'_>) -> Verdict {
+        let reference = match content {
+            Content::Json(body) => self.reference_in(body),
+            Content::Empty | Content::Unreadable => None,
+        };
+        let may_name_nothing = self.reference.is_none() || status == 204;
+        match (self.meaning(status), reference) {
+            (Meaning::NotApplied, _) => Verdict::NotApplied,
+            (Meaning::Conflicted, _) => Verdict::Conflicted,
+            (Meaning::Ambiguous, _) => Verdict::Unknown("the status leaves open whether it was applied"),
+            _ if content == Content::Unreadable => Verdict::Unknown("the reply is not JSON"),
+            (Meaning::Accepted, Some(reference)) => Verdict::Accepted { reference },
+            (Meaning::Applied, reference) if reference.is_some() || may_name_nothing => Verdict::Applied { reference },
+            (Meaning::Accepted | Meaning::Applied, _) => Verdict::Unknown("the reply does not name what was made"),
+        }
+    }
+
     /// The provider's own name for the effect, from a reply.
     pub fn reference_in(&self, body: &Value) -> Option<String> {
+        let is_name = |text: &str| {
+            !text.trim().is_empty() && text.chars().count() <= MAX_REFERENCE && !text.chars().any(char::is_control)
+        };
         match body.pointer(self.reference.as_ref()?)? {
-            Value::String(text) if !text.is_empty() => Some(text.clone()),
+            Value::String(text) if is_name(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
             _ => None,
         }
@@ -251,6 +339,32 @@ mod tests {
     }
 
     #[test]
+    fn a_status_shows_an_effect_only_in_a_reply_as_the_provider_gives_it() {
+        let (named, plain) = (destination(json!({})), destination(json!({"reference": null})));
+        let (body, other) = (json!({"id": "ch_1"}), json!({"error": null}));
+        let applied = |reference: Option<&str>| Verdict::Applied { reference: reference.map(str::to_owned) };
+        assert_eq!(named.verdict(201, Content::Json(&body)), applied(Some("ch_1")));
+        assert_eq!(named.verdict(202, Content::Json(&body)), Verdict::Accepted { reference: "ch_1".to_owned() });
+        assert_eq!(named.verdict(204, Content::Empty), applied(None));
+        assert_eq!(plain.verdict(200, Content::Json(&other)), applied(None));
+        assert_eq!(plain.verdict(200, Content::Empty), applied(None));
+        let unknown = |verdict: Verdict| assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
+        for content in [Content::Json(&other), Content::Empty, Content::Unreadable] {
+            unknown(named.verdict(200, content));
+            unknown(named.verdict(202, content));
+            unknown(named.verdict(302, content));
+            unknown(named.verdict(502, content));
+            assert_eq!(named.verdict(403, content), Verdict::NotApplied);
+            assert_eq!(named.verdict(412, content), Verdict::Conflicted);
+        }
+        unknown(plain.verdict(200, Content::Unreadable));
+        unknown(plain.verdict(202, Content::Json(&body)));
+        for name in ["", " ", "a\nb", &"x".repeat(501)] {
+            assert_eq!(named.reference_in(&json!({"id": name})), None);
+        }
+    }
+
+    #[test]
     fn an_answer_counts_only_if_it_is_about_the_key() {
         let one = destination(json!({"lookup": {"path": "/charges/{key}", "echo": "/key"}}));
         let ask =
@@ -279,6 +393,8 @@ mod tests {
             (json!({"max_reply_bytes": 1 << 30}), "/max_reply_bytes"),
             (json!({"concurrency": 65}), "/concurrency"),
             (json!({"credential_header": "a: b"}), "/credential_header"),
+            (json!({"credential_header": "Host"}), "/credential_header"),
+            (json!({"credential_header": "Counterfoil-Run"}), "/credential_header"),
             (json!({"reference": "id"}), "/reference"),
             (json!({"lookup": {"path": "/charges"}}), "/lookup/path"),
             (json!({"lookup": {"path": "/charges/{id}"}}), "/lookup/path"),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::{
-    destination::Destination,
+    destination::{Destination, is_free_header},
     problem::{Code, Problem},
     run_approval::KindGlob,
     strict,
@@ -20,6 +20,9 @@ use super::{
 pub const PROOF_VALID_S: i64 = 30 * 24 * 3600;
 /// Seconds any bound may declare: 400 days, longer than any provider keeps its keys.
 const MAX_SECONDS: i64 = 400 * 24 * 3600;
+
+/// Where a provider names no header for keys, the downstream key goes out under this one.
+const KEY_HEADER: &str = "Idempotency-Key";
 
 /// The name a kind refers to: `[a-z][a-z0-9-]{0,62}`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -143,6 +146,14 @@ impl InFlight {
 }
 
 impl Contract {
+    /// The header under which this provider takes the downstream key.
+    pub fn key_header(&self) -> &str {
+        match &self.idempotency {
+            Idempotency::Honoured(honoured) => &honoured.header,
+            Idempotency::None => KEY_HEADER,
+        }
+    }
+
     pub fn serves(&self, kind: &str) -> bool {
         self.kinds.iter().any(|glob| glob.matches(kind))
     }
@@ -159,9 +170,9 @@ impl Contract {
         }
         let in_range = |seconds: i64, least: i64| (least..=MAX_SECONDS).contains(&seconds);
         if let Idempotency::Honoured(honoured) = &contract.idempotency {
-            let token = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-            if honoured.header.is_empty() || honoured.header.len() > 64 || !honoured.header.bytes().all(token) {
-                return refuse("/idempotency/header", "expected the name of a header".to_owned());
+            if !is_free_header(&honoured.header) {
+                let detail = "expected the name of a header that Counterfoil does not set itself";
+                return refuse("/idempotency/header", detail.to_owned());
             }
             if !in_range(honoured.retention_s, 1) {
                 return refuse("/idempotency/retention_s", format!("expected 1 to {MAX_SECONDS} seconds"));
@@ -177,6 +188,11 @@ impl Contract {
         }
         if let Some(destination) = &contract.destination {
             destination.check()?;
+            let key = contract.key_header();
+            if destination.credential_header.as_ref().is_some_and(|header| header.eq_ignore_ascii_case(key)) {
+                let detail = "this header carries the downstream key; the credential takes another";
+                return refuse("/destination/credential_header", detail.to_owned());
+            }
         }
         Ok(contract)
     }

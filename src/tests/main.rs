@@ -14,6 +14,7 @@ mod decide;
 mod demo;
 mod desk;
 mod events;
+mod gateway;
 mod leases;
 mod lifecycle;
 mod load;

@@ -70,6 +70,9 @@ pub struct Proposal {
     pub locks_release: bool,
     /// Counterfoil itself carries it out when it is approved.
     pub managed: bool,
+    /// Counterfoil itself sends it to `provider`.
+    #[serde(default)]
+    pub gateway: bool,
     /// Whether claim and `sent` present a lease on the target.
     #[serde(default)]
     pub lease: LeaseRule,

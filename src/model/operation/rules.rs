@@ -996,6 +996,26 @@ fn same_answer(known: &Outcome, reached: &Outcome) -> bool {
         && digest(known) == digest(reached)
 }
 
+// What Counterfoil carries out itself
+
+/// Rows 11 and 13 in one step, for a claimant that sends at once what it claims.
+pub fn claim_and_send(op: &Operation, facts: ClaimFacts, now: Timestamp) -> Result<Done> {
+    let fingerprint = op.proposal.fingerprint.as_str();
+    let ClaimFacts { lease, standing, .. } = facts.clone();
+    let claimed = match claim(op, fingerprint, facts, now)? {
+        Done::Step(step) => step,
+        other => return Ok(other),
+    };
+    let sent = claimed.followed_by(op, |op| match &op.life.claim {
+        Some(Claim { id, fence, by, .. }) => {
+            let taken = ClaimRef { id: id.clone(), fence: *fence, by: by.clone() };
+            sent(op, &taken, fingerprint, lease, &standing, now)
+        }
+        None => Err(invalid_state(op)),
+    })?;
+    Ok(Done::Step(sent))
+}
+
 // Managed operations: rows 11, 13 and 15 in the approving transaction
 
 /// What stands against a managed write for the moment. While it does, the vote that completes the quorum is not
@@ -1034,8 +1054,6 @@ pub fn carry_out(op: &Operation, facts: ManagedFacts, now: Timestamp) -> Result<
         Ok(version) => version,
         Err(problem) => return Ok(Done::Refused(refuse_write(op, facts.conflict, &problem, now), problem)),
     };
-    let fingerprint = op.proposal.fingerprint.as_str();
-    let standing = facts.standing;
     let taken = ClaimRef { id: facts.claim, fence: 1, by: Claimant::Managed };
     let claim_facts = ClaimFacts {
         claim: taken.id.clone(),
@@ -1043,13 +1061,12 @@ pub fn carry_out(op: &Operation, facts: ManagedFacts, now: Timestamp) -> Result<
         ttl_s: facts.ttl_s,
         lease: None,
         licence: Err("nothing was sent".to_owned()),
-        standing: standing.clone(),
+        standing: facts.standing,
     };
-    let claimed = match claim(op, fingerprint, claim_facts, now)? {
+    let sent = match claim_and_send(op, claim_facts, now)? {
         Done::Step(step) => step,
         other => return Ok(other),
     };
-    let sent = claimed.followed_by(op, |op| sent(op, &taken, fingerprint, None, &standing, now))?;
     let done = Report {
         status: OutcomeStatus::Succeeded,
         provider_reference: None,

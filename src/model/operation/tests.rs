@@ -177,6 +177,7 @@ impl Trial {
             money: false,
             locks_release: false,
             managed: false,
+            gateway: false,
             lease: LeaseRule::Never,
             verb: Verb::Create,
             provider: None,

@@ -18,6 +18,7 @@ use tracing_subscriber::EnvFilter;
 use super::{Failure, Result, desk, say};
 use crate::server::{
     config::{Config, Database},
+    gateway,
     service::{Desk, account, audit},
     web::{self, state::AppState},
     worker,
@@ -55,6 +56,7 @@ pub async fn run_after(
     desk.signer().await?;
     tokio::spawn(desk.signals.clone().run(desk.store.clone(), stop.clone()));
     worker::start(&desk, &stop);
+    let gateway = tokio::spawn(gateway::run(desk.clone(), stop.clone()));
     let router = web::router(AppState { desk: desk.clone(), stop: stop.clone() });
     tracing::info!(address = %desk.config.listen, database = ?desk.config.database, "the desk is open");
     say(&format!("Counterfoil is at {}", desk.config.public_url));
@@ -63,7 +65,12 @@ pub async fn run_after(
     // A woken waiter's answer is small: it must not sit in the kernel until the one before is acknowledged.
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     let server = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let server = tokio::spawn(server.into_future());
+    let server = tokio::spawn(async move {
+        let served = server.await;
+        // What has left is answered within its time, or not; an answer that comes now is still put on record.
+        drop(gateway.await);
+        served
+    });
     signals.next().await;
     tracing::info!("stopping; a second signal stops at once");
     stop.cancel();

@@ -3,21 +3,29 @@
 
 use std::{
     collections::HashMap,
+    io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use reqwest::{
-    Client, Url,
-    header::{HeaderMap, HeaderName, HeaderValue},
+    Client, Request, Url, dns,
+    header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue},
     redirect,
 };
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::{
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 
 use crate::{
-    model::{destination::Destination, network},
+    model::{
+        destination::{Content, Destination, Method},
+        json, network,
+    },
     server::config::Secret,
 };
 
@@ -26,11 +34,31 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Clients kept for further requests to the same addresses.
 const KEPT_CLIENTS: usize = 64;
 
+/// Says where a name leads.
+pub trait Resolve: Send + Sync {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
+}
+
+/// The machine's own resolver.
+struct System;
+
+impl Resolve for System {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+    }
+}
+
 /// Clients and places in the queue of each destination.
-#[derive(Default)]
 pub struct Http {
     clients: Mutex<HashMap<(String, Vec<SocketAddr>), Client>>,
     places: Mutex<HashMap<String, Arc<Semaphore>>>,
+    resolver: Mutex<Arc<dyn Resolve>>,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { clients: Mutex::default(), places: Mutex::default(), resolver: Mutex::new(Arc::new(System)) }
+    }
 }
 
 /// What is sent.
@@ -41,15 +69,41 @@ pub struct Outgoing {
     pub path: String,
     pub query: Option<String>,
     pub headers: Vec<(String, String)>,
+    /// Sent in canonical form, byte for byte what a fingerprint covers.
     pub body: Option<Value>,
+}
+
+impl From<Method> for reqwest::Method {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Post => Self::POST,
+            Method::Put => Self::PUT,
+            Method::Patch => Self::PATCH,
+            Method::Delete => Self::DELETE,
+        }
+    }
 }
 
 /// A reply, whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
     pub status: u16,
+    /// Of the target after the write, where the provider says so in a strong tag.
+    pub version: Option<i64>,
     /// None where the body is not JSON.
     pub body: Option<Value>,
+    pub bytes: Vec<u8>,
+}
+
+impl Reply {
+    /// The body as it may be read: nothing, JSON, or neither.
+    pub fn content(&self) -> Content<'_> {
+        match &self.body {
+            Some(body) => Content::Json(body),
+            None if self.bytes.is_empty() => Content::Empty,
+            None => Content::Unreadable,
+        }
+    }
 }
 
 /// Why there is no reply.
@@ -80,24 +134,33 @@ pub fn address(base: &str, path: &str, query: Option<&str>) -> Result<Url, NoRep
     if !path.starts_with('/') {
         return Err(not_sent("the path does not begin with `/`"));
     }
+    // A parser of addresses drops some of these without a word.
+    if path.chars().chain(query.unwrap_or_default().chars()).any(char::is_control) {
+        return Err(not_sent("the path or the query has control characters in it"));
+    }
     let whole = format!("{}{path}", base.path().trim_end_matches('/'));
     let mut url = base;
     url.set_path(&whole);
     url.set_query(query);
     // `..` and its spellings are resolved by now; what has moved was not meant for this place.
-    let kept = url.path().len() >= whole.len() && path.split('/').all(|part| !is_dots(part)) && !path.contains('\\');
-    if !kept {
+    if url.path().len() < whole.len() || has_dots(path) {
         return Err(not_sent("the path has `.` or `..` in it"));
     }
     Ok(url)
 }
 
-fn is_dots(part: &str) -> bool {
-    let part = part.to_ascii_lowercase().replace("%2e", ".");
-    part == "." || part == ".."
+/// Also as a server may read it that decodes before it splits.
+fn has_dots(path: &str) -> bool {
+    let path = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
+    path.contains('\\') || path.split('/').any(|part| part == "." || part == "..")
 }
 
 impl Http {
+    /// Looks names up with `resolver` from now on.
+    pub fn resolve_with(&self, resolver: impl Resolve + 'static) {
+        *self.resolver.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(resolver);
+    }
+
     /// Sends one request to `destination`, with its credential if it has one.
     ///
     /// # Errors
@@ -110,29 +173,36 @@ impl Http {
         credential: Option<&Secret>,
         outgoing: Outgoing,
     ) -> Result<Reply, NoReply> {
+        let timeout = destination.timeout();
+        self.prepare(name, base_url, destination, credential, outgoing).await?.send(timeout).await
+    }
+
+    /// Does everything that may fail before anything leaves: the host is resolved, checked and pinned, and the
+    /// destination has a place for one more request.
+    ///
+    /// # Errors
+    /// [`NoReply::NotSent`].
+    pub async fn prepare(
+        &self,
+        name: &str,
+        base_url: &str,
+        destination: &Destination,
+        credential: Option<&Secret>,
+        outgoing: Outgoing,
+    ) -> Result<Prepared, NoReply> {
         let url = address(base_url, &outgoing.path, outgoing.query.as_deref())?;
         let headers = headers(destination, credential, &outgoing.headers)?;
         let place = self.place(name, destination.concurrency);
-        let _place = place.acquire().await.map_err(|_| not_sent("the gateway stops"))?;
-        let client = self.client(&url, destination).await?;
-        let mut request = client
-            .request(outgoing.method, url)
-            .headers(headers)
-            .timeout(Duration::from_secs(destination.timeout_s.unsigned_abs()));
+        let place = place.acquire_owned().await.map_err(|_| not_sent("the gateway stops"))?;
+        let addresses = self.addresses(&url, destination).await?;
+        let client = self.client(&url, &addresses)?;
+        let mut request = client.request(outgoing.method, url).headers(headers);
         if let Some(body) = &outgoing.body {
-            request = request.json(body);
+            request = request.header(CONTENT_TYPE, "application/json").body(json::canonical(body));
         }
-        let mut reply = request.send().await.map_err(no_reply)?;
-        let status = reply.status().as_u16();
         let most = destination.max_reply_bytes.unsigned_abs() as usize;
-        let mut bytes = Vec::new();
-        while let Some(chunk) = reply.chunk().await.map_err(no_reply)? {
-            if bytes.len() + chunk.len() > most {
-                return Err(NoReply::Lost(format!("the reply is longer than {most} bytes")));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(Reply { status, body: serde_json::from_slice(&bytes).ok() })
+        let request = request.build().map_err(|error| not_sent(format!("the request cannot be made: {error}")))?;
+        Ok(Prepared { client, request, addresses, most, secrets: secrets(credential), _place: place })
     }
 
     fn place(&self, name: &str, places: i64) -> Arc<Semaphore> {
@@ -141,30 +211,36 @@ impl Http {
         all.entry(key).or_insert_with(|| Arc::new(Semaphore::new(places.max(1) as usize))).clone()
     }
 
-    /// A client that goes to the addresses checked here, whatever the name resolves to later.
-    async fn client(&self, url: &Url, destination: &Destination) -> Result<Client, NoReply> {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    /// Where the host leads now; every address of it may be reached.
+    async fn addresses(&self, url: &Url, destination: &Destination) -> Result<Vec<SocketAddr>, NoReply> {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let port = url.port_or_known_default().unwrap_or(443);
-        let mut addresses: Vec<SocketAddr> = match host.parse::<IpAddr>() {
+        let resolver = self.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut addresses = match host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, port)],
-            Err(_) => tokio::time::timeout(CONNECT, tokio::net::lookup_host((host.as_str(), port)))
+            Err(_) => tokio::time::timeout(CONNECT, resolver.resolve(host, port))
                 .await
                 .map_err(|_| not_sent(format!("`{host}` did not resolve in time")))?
-                .map_err(|error| not_sent(format!("`{host}` does not resolve: {error}")))?
-                .collect(),
+                .map_err(|error| not_sent(format!("`{host}` does not resolve: {error}")))?,
         };
         addresses.sort();
         addresses.dedup();
         if addresses.is_empty() {
             return Err(not_sent(format!("`{host}` has no address")));
         }
-        if let Some(private) = addresses.iter().find(|a| !network::may_reach(a.ip(), &destination.allow_private)) {
-            return Err(not_sent(format!(
+        match addresses.iter().find(|address| !network::may_reach(address.ip(), &destination.allow_private)) {
+            Some(private) => Err(not_sent(format!(
                 "`{host}` leads to {}, which is not a public address and not in `allow_private`",
                 private.ip()
-            )));
+            ))),
+            None => Ok(addresses),
         }
-        let key = (host.clone(), addresses.clone());
+    }
+
+    /// A client that goes to these addresses, whatever the name resolves to later.
+    fn client(&self, url: &Url, addresses: &[SocketAddr]) -> Result<Client, NoReply> {
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let key = (host, addresses.to_vec());
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
@@ -173,9 +249,13 @@ impl Http {
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = Client::builder()
             .redirect(redirect::Policy::none())
+            .retry(reqwest::retry::never())
             .no_proxy()
             .connect_timeout(CONNECT)
-            .resolve_to_addrs(&host, &addresses)
+            // One connection for one request: what comes on it answers that request and no other, and none is reused
+            // that the other side has just given up.
+            .pool_max_idle_per_host(0)
+            .dns_resolver(Pinned(key.1.clone()))
             .build()
             .map_err(|error| not_sent(format!("the request cannot be made: {error}")))?;
         if clients.len() >= KEPT_CLIENTS {
@@ -184,6 +264,91 @@ impl Http {
         clients.insert(key, client.clone());
         Ok(client)
     }
+}
+
+/// Every name leads here.
+struct Pinned(Vec<SocketAddr>);
+
+impl dns::Resolve for Pinned {
+    fn resolve(&self, _: dns::Name) -> dns::Resolving {
+        let addresses: dns::Addrs = Box::new(self.0.clone().into_iter());
+        Box::pin(std::future::ready(Ok(addresses)))
+    }
+}
+
+/// A request that only has to leave; it holds its place with the destination.
+pub struct Prepared {
+    client: Client,
+    request: Request,
+    addresses: Vec<SocketAddr>,
+    /// Bytes of the reply.
+    most: usize,
+    /// What a reply may not bring back in.
+    secrets: Vec<String>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Prepared {
+    /// Adds what is known only now.
+    pub fn set(&mut self, name: &'static str, value: i64) {
+        self.request.headers_mut().insert(HeaderName::from_static(name), value.into());
+    }
+
+    /// Whether anybody listens there. Nothing of the request leaves.
+    ///
+    /// # Errors
+    /// [`NoReply::NotSent`].
+    pub async fn knock(&self) -> Result<(), NoReply> {
+        match tokio::time::timeout(CONNECT, TcpStream::connect(&self.addresses[..])).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(not_sent(format!("no connection was made: {error}"))),
+            Err(_) => Err(not_sent("no connection was made in time")),
+        }
+    }
+
+    /// Sends the request and reads its reply, both within `timeout`.
+    ///
+    /// # Errors
+    /// [`NoReply`]. After [`NoReply::NotSent`] it may be sent again: nothing of it has left.
+    pub async fn send(&self, timeout: Duration) -> Result<Reply, NoReply> {
+        let request = self.request.try_clone().ok_or_else(|| not_sent("the request cannot be made"))?;
+        let whole = async {
+            let mut reply = self.client.execute(request).await.map_err(no_reply)?;
+            let mut bytes = Vec::new();
+            while let Some(chunk) = reply.chunk().await.map_err(no_reply)? {
+                if bytes.len() + chunk.len() > self.most {
+                    return Err(NoReply::Lost(format!("the reply is longer than {} bytes", self.most)));
+                }
+                bytes.extend_from_slice(&chunk);
+            }
+            let tag = reply.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
+            let version = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
+            let bytes = self.secrets.iter().fold(bytes, |bytes, secret| without(bytes, secret.as_bytes()));
+            let body = serde_json::from_slice(&bytes).ok();
+            Ok(Reply { status: reply.status().as_u16(), version, body, bytes })
+        };
+        let late = || NoReply::Lost("no reply came in time".to_owned());
+        tokio::time::timeout(timeout, whole).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// The credential, and what of it follows a scheme: `Bearer `. One that is short stands in replies by chance.
+fn secrets(credential: Option<&Secret>) -> Vec<String> {
+    let whole = credential.map(|Secret(secret)| secret.as_str());
+    let bare = whole.and_then(|secret| secret.split_once(' ')).map(|(_, bare)| bare);
+    whole.into_iter().chain(bare).filter(|secret| secret.len() >= 8).map(str::to_owned).collect()
+}
+
+fn without(bytes: Vec<u8>, secret: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(bytes.len());
+    let mut rest = &bytes[..];
+    while let Some(at) = rest.windows(secret.len()).position(|part| part == secret) {
+        kept.extend_from_slice(&rest[..at]);
+        kept.extend_from_slice(b"[credential]");
+        rest = &rest[at + secret.len()..];
+    }
+    kept.extend_from_slice(rest);
+    kept
 }
 
 fn headers(
@@ -235,6 +400,10 @@ mod tests {
             whole("//evil.example.test/x", None).unwrap(),
             "https://payments.example.test/v1//evil.example.test/x"
         );
+        assert!(address(base, "/a", Some("q=1\r\nx: y")).is_err());
+        for path in ["/v1%2f..%2fadmin", "/a%5C..%5Cb", "/a\r\nx: y", "/a\tb"] {
+            assert!(address(base, path, None).is_err(), "{path}");
+        }
         for path in ["charges", "", "/../admin", "/a/%2e%2e/../../b", "/%2E%2e/x", "/.", "/a/./b", "/..\\x", "@evil/x"]
         {
             assert!(matches!(address(base, path, None), Err(NoReply::NotSent(_))), "{path}");

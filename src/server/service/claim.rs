@@ -217,6 +217,49 @@ pub async fn sent(desk: &Desk, worker: &Worker, id: &OperationId, request: SentR
     .await
 }
 
+/// Claims what is approved, or licensed once more, and puts `sent` on record in one commit: its request leaves at once. The lease is the one
+/// that the proposing agent holds on the target now. A refusal is not on record: nobody has asked, and the gateway asks
+/// again. `ttl_s` seconds later the claim ends.
+///
+/// # Errors
+/// The refusals of the contract.
+pub async fn claim_and_send(desk: &Desk, worker: &Worker, id: &OperationId, ttl_s: i64) -> Result<Operation> {
+    let (desk_in, worker, id) = (desk.clone(), worker.clone(), id.clone());
+    desk.commit(move |tx| {
+        Box::pin(async move {
+            let op = match workable(tx, &worker, &id).await? {
+                Ok(op) => op,
+                Err(problem) => return Ok(Err(problem)),
+            };
+            if let Err(problem) = may_start(&desk_in, tx, &worker, &op).await? {
+                return Ok(Err(problem));
+            }
+            let (now, agent, target) = (tx.now(), &op.proposal.agent, &op.proposal.target);
+            let presented = store::lease::live(tx, Some(agent), Some(target), None, now, 1).await?.pop();
+            let presented =
+                presented.map(|held| LeaseRef { id: held.lease.id, fencing_token: held.lease.fencing_token });
+            let lease = lease::shortcoming(tx, &worker, &op, presented.as_ref()).await?;
+            let licence = reconcile::licence(&desk_in, tx, &op).await?;
+            let facts = ClaimFacts {
+                claim: ids::new::<ClaimId>(tx.now()),
+                by: worker.claimant(),
+                ttl_s,
+                lease: presented,
+                licence,
+                standing: Standing { lease, ..standing(&desk_in, tx, &op).await? },
+            };
+            let result = match rules::claim_and_send(&op, facts, tx.now()) {
+                Ok(Done::Already) => Err(Problem::new(Code::AlreadyClaimed, "It is under way already")),
+                Err(problem) => Err(problem),
+                result => carry_out(tx, &worker.by(), op, Event::ClaimRefused, result).await?,
+            };
+            desk_in.faults.reach("gateway_sent").await;
+            Ok(result)
+        })
+    })
+    .await
+}
+
 fn claim_ref(worker: &Worker, id: &ClaimId, fence: i64) -> ClaimRef {
     ClaimRef { id: id.clone(), fence, by: worker.claimant() }
 }

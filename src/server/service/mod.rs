@@ -40,7 +40,7 @@ use futures::future::BoxFuture;
 use super::{
     config::Config,
     faults::Faults,
-    gateway::http::Http,
+    gateway::{Gateway, http::Http},
     seal::Sealer,
     signals::Signals,
     store::{self, Store, Tx},
@@ -77,6 +77,8 @@ pub struct Parts {
     pub faults: Faults,
     /// What requests to destinations go through.
     pub http: Http,
+    /// What is under way through them.
+    pub gateway: Gateway,
     sealer: tokio::sync::OnceCell<Sealer>,
     /// Opened when it is first needed: most commands need only the database.
     signer: tokio::sync::OnceCell<Arc<SigningKey>>,
@@ -98,6 +100,7 @@ impl Desk {
             totals: measures::Totals::default(),
             faults: Faults::from_env(),
             http: Http::default(),
+            gateway: Gateway::default(),
             sealer: tokio::sync::OnceCell::new(),
             signer: tokio::sync::OnceCell::new(),
         }))

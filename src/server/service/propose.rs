@@ -497,6 +497,11 @@ async fn may_propose(
         )
         .with("header", "If-Match")));
     }
+    if valid.kind.kind.executor == Executor::Gateway
+        && let Err(problem) = provider::registered(tx, &valid.kind.kind, &valid.command.params).await?
+    {
+        return Ok(Err(problem));
+    }
     linked(tx, proposer, valid).await
 }
 
@@ -808,6 +813,7 @@ async fn compose(
         money: kind.kind.money.is_some(),
         locks_release: kind.kind.lock == Some(Lock::Release),
         managed: kind.kind.executor == Executor::Managed,
+        gateway: kind.kind.executor == Executor::Gateway,
         lease: kind.kind.lease,
         verb: kind.kind.verb,
         provider,

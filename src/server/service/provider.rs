@@ -10,7 +10,7 @@ use super::{Desk, account::Administrator, catalogue::Saved, error::Result, princ
 use crate::{
     model::{
         audit::{Entry, Event},
-        destination::{Check, Destination, Found, KEY, Meaning, Method, Question},
+        destination::{Check, Destination, Found, KEY, Meaning, Question},
         kind::{Executor, Kind},
         problem::{Code, Problem},
         provider::{Contract, Idempotency, Lookup, ProviderName},
@@ -28,8 +28,6 @@ use crate::{
     },
 };
 
-/// Where a provider names no header for keys, the downstream key goes out under this one.
-pub const KEY_HEADER: &str = "Idempotency-Key";
 /// Characters of a credential.
 const MAX_CREDENTIAL: usize = 4_000;
 /// Between two looks for what an eventual look-up has not found yet.
@@ -104,6 +102,22 @@ pub async fn of_command(
     Ok((None, None))
 }
 
+/// Whether somebody has registered the destination to which the gateway would send this.
+pub async fn registered(
+    conn: &mut Conn,
+    kind: &Kind,
+    params: &Value,
+) -> store::Result<std::result::Result<(), Problem>> {
+    let (name, contract) = of_command(conn, kind, params).await?;
+    if contract.is_some_and(|contract| contract.destination.is_some()) {
+        return Ok(Ok(()));
+    }
+    let name = name.unwrap_or_default();
+    let detail = format!("no destination `{name}` is registered; an admin declares it as a provider");
+    let pointer = if kind.provider.is_some() { "/kind" } else { "/params/destination" };
+    Ok(Err(Problem::at(Code::ValidationFailed, pointer, detail)))
+}
+
 /// # Errors
 /// `not_found`.
 pub async fn get(desk: &Desk, name: &ProviderName) -> Result<ProviderView> {
@@ -128,24 +142,28 @@ pub async fn add(desk: &Desk, admin: &Administrator, document: &Value) -> Result
             }
         }
     }
-    let by = admin.by().clone();
-    desk.commit(move |tx| {
-        Box::pin(async move {
-            let name = contract.name.clone();
-            let document = serde_json::to_value(&contract).map_err(|error| store::Error::corrupt(error.to_string()))?;
-            let known = provider::find(tx, name.as_str()).await?;
-            if let Some(known) = known.as_ref().filter(|known| known.document == document) {
-                return Ok(Ok(Saved::Same(view(tx, known.clone()).await?)));
-            }
-            let stored = Versioned { version: known.map_or(1, |known| known.version + 1), document };
-            provider::add(tx, &name, &stored).await?;
-            let reason = Some(format!("version {}", stored.version));
-            let resource = principal("provider", &name);
-            tx.audit(&Entry { resource, reason, ..by.entry(Event::AdminProviderAdded) }).await?;
-            Ok(Ok(Saved::New(view(tx, stored).await?)))
+    let (by, added) = (admin.by().clone(), contract.name.clone());
+    let saved = desk
+        .commit(move |tx| {
+            Box::pin(async move {
+                let name = contract.name.clone();
+                let document =
+                    serde_json::to_value(&contract).map_err(|error| store::Error::corrupt(error.to_string()))?;
+                let known = provider::find(tx, name.as_str()).await?;
+                if let Some(known) = known.as_ref().filter(|known| known.document == document) {
+                    return Ok(Ok(Saved::Same(view(tx, known.clone()).await?)));
+                }
+                let stored = Versioned { version: known.map_or(1, |known| known.version + 1), document };
+                provider::add(tx, &name, &stored).await?;
+                let reason = Some(format!("version {}", stored.version));
+                let resource = principal("provider", &name);
+                tx.audit(&Entry { resource, reason, ..by.entry(Event::AdminProviderAdded) }).await?;
+                Ok(Ok(Saved::New(view(tx, stored).await?)))
+            })
         })
-    })
-    .await
+        .await?;
+    desk.gateway.forget(added.as_str());
+    Ok(saved)
 }
 
 impl From<SealError> for super::error::Error {
@@ -194,17 +212,19 @@ pub async fn set_credential(desk: &Desk, admin: &Administrator, name: &ProviderN
         return Err(Problem::at(Code::ValidationFailed, "/credential", detail).into());
     }
     let sealed = desk.sealer().await?.seal(name.as_str(), &secret)?;
-    let (by, name) = (admin.by().clone(), name.clone());
+    let (by, kept) = (admin.by().clone(), name.clone());
     desk.commit(move |tx| {
         Box::pin(async move {
-            provider::set_credential(tx, name.as_str(), &sealed).await?;
+            provider::set_credential(tx, kept.as_str(), &sealed).await?;
             let reason = Some("credential".to_owned());
-            let resource = principal("provider", &name);
+            let resource = principal("provider", &kept);
             tx.audit(&Entry { resource, reason, ..by.entry(Event::AdminProviderAdded) }).await?;
             Ok(Ok(()))
         })
     })
-    .await
+    .await?;
+    desk.gateway.forget(name.as_str());
+    Ok(())
 }
 
 /// Seals under the newest key what is still under an older one; how many there were.
@@ -305,17 +325,11 @@ impl Trial<'_> {
     }
 
     async fn send(&self, key: &str, body: &Value) -> Seen<Reply> {
-        let method = match self.request.method {
-            Method::Post => reqwest::Method::POST,
-            Method::Put => reqwest::Method::PUT,
-            Method::Patch => reqwest::Method::PATCH,
-            Method::Delete => reqwest::Method::DELETE,
-        };
         let outgoing = Outgoing {
-            method,
+            method: self.request.method.into(),
             path: self.request.path.clone(),
             query: None,
-            headers: vec![(key_header(self.contract).to_owned(), key.to_owned())],
+            headers: vec![(self.contract.key_header().to_owned(), key.to_owned())],
             body: Some(body.clone()),
         };
         self.exchange(outgoing).await
@@ -393,14 +407,6 @@ impl Trial<'_> {
                 found => return Ok(found),
             }
         }
-    }
-}
-
-/// The header under which this provider takes keys.
-pub fn key_header(contract: &Contract) -> &str {
-    match &contract.idempotency {
-        Idempotency::Honoured(honoured) => &honoured.header,
-        Idempotency::None => KEY_HEADER,
     }
 }
 

@@ -48,8 +48,8 @@ pub async fn insert(tx: &mut Tx, op: &Operation, stored: Stored<'_>, steps: Vec<
     let proposal = json(&Proposal { canonical: String::new(), ..p.clone() })?;
     tx.execute(
         sql("INSERT INTO operation (id, agent, run, kind, target, risk, fingerprint, business_key, canonical, proposal, \
-             salt, state, version, deadline_at, possibly_applied, life, created_at, updated_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)")
+             salt, state, version, deadline_at, possibly_applied, life, created_at, updated_at, gateway) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)")
         .bind(p.id.as_str())
         .bind(p.agent.as_str())
         .bind(p.run.as_str())
@@ -67,7 +67,8 @@ pub async fn insert(tx: &mut Tx, op: &Operation, stored: Stored<'_>, steps: Vec<
         .bind(i64::from(is_unsettled(op)))
         .bind(json(life)?)
         .bind(p.created_at)
-        .bind(life.updated_at),
+        .bind(life.updated_at)
+        .bind(p.provider.as_deref().filter(|_| p.gateway)),
     )
     .await?;
     let mut op = op.clone();
@@ -255,6 +256,22 @@ pub async fn unsettled_on_target(conn: &mut Conn, target: &str) -> Result<Vec<Op
     ));
     let rows = conn.fetch_all(query.bind(target)).await?;
     rows.iter().map(operation).collect()
+}
+
+/// Destinations of the gateway for which something is approved, or may be licensed once more.
+pub async fn awaited_destinations(conn: &mut Conn) -> Result<Vec<String>> {
+    let query = sql("SELECT DISTINCT gateway FROM operation \
+                     WHERE gateway IS NOT NULL AND state IN ('approved', 'unknown') ORDER BY gateway");
+    let rows = conn.fetch_all(query).await?;
+    rows.iter().map(|row| row.text("gateway")).collect()
+}
+
+/// What is approved for one destination of the gateway, the soonest deadline first, and then what is unknown there.
+pub async fn awaiting(conn: &mut Conn, destination: &str, limit: i64) -> Result<Vec<OperationId>> {
+    let query = sql("SELECT id FROM operation WHERE gateway = $1 AND state IN ('approved', 'unknown') \
+                     ORDER BY state, deadline_at, id LIMIT $2");
+    let rows = conn.fetch_all(query.bind(destination).bind(limit)).await?;
+    rows.iter().map(|row| row.parsed("id")).collect()
 }
 
 /// Every operation on a target that is not claimed yet.

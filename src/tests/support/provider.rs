@@ -2,7 +2,10 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use axum::{
@@ -11,7 +14,7 @@ use axum::{
     extract::{Query, Request, State},
     http::{HeaderMap, StatusCode, header::LOCATION},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{any, post},
 };
 use serde_json::{Value, json};
 
@@ -29,6 +32,10 @@ pub struct Habits {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Answer {
     Plain,
+    /// The effect is queued.
+    Queued,
+    /// The effect is made, and all that was sent comes back.
+    Echo,
     /// The effect is made, and the reply lost.
     Lost,
     /// This status, without an effect.
@@ -47,6 +54,8 @@ pub enum Answer {
 pub struct Effect {
     pub id: String,
     pub key: String,
+    /// Method, path and query.
+    pub line: String,
     pub body: Value,
     pub headers: HeaderMap,
 }
@@ -57,6 +66,7 @@ pub struct Provider {
     pub address: SocketAddr,
     habits: Arc<Mutex<Habits>>,
     effects: Arc<Mutex<Vec<Effect>>>,
+    strays: Arc<AtomicUsize>,
 }
 
 impl Provider {
@@ -66,10 +76,16 @@ impl Provider {
             address: listener.local_addr().unwrap(),
             habits: Arc::new(Mutex::new(Habits { honours_keys: true, answer: Answer::Plain, blind: false })),
             effects: Arc::default(),
+            strays: Arc::default(),
+        };
+        let strays = provider.strays.clone();
+        let secrets = move || async move {
+            strays.fetch_add(1, Ordering::Relaxed);
+            "secrets"
         };
         let router = Router::new()
-            .route("/charges", post(charge).get(find))
-            .route("/latest/meta-data", get(|| async { "secrets" }));
+            .route("/charges", post(charge).put(charge).get(find))
+            .route("/latest/meta-data", any(secrets));
         tokio::spawn(axum::serve(listener, router.with_state(provider.clone())).into_future());
         provider
     }
@@ -84,6 +100,11 @@ impl Provider {
 
     pub fn effects(&self) -> Vec<Effect> {
         self.effects.lock().unwrap().clone()
+    }
+
+    /// How often it was asked for what it only redirects to.
+    pub fn strays(&self) -> usize {
+        self.strays.load(Ordering::Relaxed)
     }
 
     /// A declaration that fits; `more` replaces members.
@@ -108,6 +129,7 @@ impl Provider {
 
 async fn charge(State(provider): State<Provider>, request: Request) -> Response {
     let headers = request.headers().clone();
+    let line = format!("{} {}", request.method(), request.uri());
     let bytes = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let key = headers.get("idempotency-key").map_or("", |key| key.to_str().unwrap()).to_owned();
@@ -124,7 +146,7 @@ async fn charge(State(provider): State<Provider>, request: Request) -> Response 
             }
             Some(known) => known,
             None => {
-                let effect = Effect { id: format!("ch_{}", effects.len() + 1), key, body, headers };
+                let effect = Effect { id: format!("ch_{}", effects.len() + 1), key, line, body, headers };
                 effects.push(effect.clone());
                 effect
             }
@@ -133,6 +155,11 @@ async fn charge(State(provider): State<Provider>, request: Request) -> Response 
     match habits.answer {
         Answer::Plain | Answer::Refused(_) => {
             (StatusCode::CREATED, Json(json!({"id": effect.id, "key": effect.key}))).into_response()
+        }
+        Answer::Queued => (StatusCode::ACCEPTED, Json(json!({"id": effect.id}))).into_response(),
+        Answer::Echo => {
+            let sent: Vec<_> = effect.headers.iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
+            Json(json!({"id": effect.id, "sent": sent})).into_response()
         }
         Answer::Lost => std::future::pending().await,
         Answer::Failed(status) => StatusCode::from_u16(status).unwrap().into_response(),
@@ -157,4 +184,74 @@ async fn find(State(provider): State<Provider>, Query(ByKey { key }): Query<ByKe
     let blind = provider.habits.lock().unwrap().blind;
     let found = provider.effects().into_iter().filter(|effect| !blind && effect.key == key);
     Json(json!({"data": found.map(|effect| json!({"id": effect.id, "key": effect.key})).collect::<Vec<_>>()}))
+}
+
+/// A machine that answers whatever it is asked with these bytes, and counts what it was asked.
+#[derive(Clone)]
+pub struct Machine {
+    pub address: SocketAddr,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+/// What it does once it has heard a whole request.
+#[derive(Debug, Clone)]
+pub enum Script {
+    /// Says this, and hangs up.
+    Say(Vec<u8>),
+    /// Says this, and goes on with a byte now and then.
+    Drip(Vec<u8>),
+    /// Says this, and goes on for ever as fast as it can.
+    Pour(Vec<u8>),
+    /// Hangs up without a word.
+    HangUp,
+}
+
+impl Machine {
+    pub async fn start(script: Script) -> Self {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let machine = Self { address: listener.local_addr().unwrap(), heard: Arc::default() };
+        let heard = machine.heard.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(play(stream, script.clone(), heard.clone()));
+            }
+        });
+        machine
+    }
+
+    /// The requests it was sent.
+    pub fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+async fn play(mut stream: tokio::net::TcpStream, script: Script, heard: Arc<Mutex<Vec<String>>>) -> Option<()> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let mut request = Vec::new();
+    while !request.ends_with(b"}") {
+        // Whoever only knocks has nothing to say.
+        let read = stream.read_buf(&mut request).await.ok().filter(|read| *read > 0)?;
+        debug_assert!(read > 0);
+    }
+    heard.lock().unwrap().push(String::from_utf8_lossy(&request).into_owned());
+    match script {
+        Script::HangUp => {}
+        Script::Say(bytes) => stream.write_all(&bytes).await.ok()?,
+        Script::Drip(bytes) => {
+            stream.write_all(&bytes).await.ok()?;
+            loop {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                stream.write_all(b"1").await.ok()?;
+            }
+        }
+        Script::Pour(bytes) => {
+            stream.write_all(&bytes).await.ok()?;
+            loop {
+                stream.write_all(&[b'1'; 65_536]).await.ok()?;
+            }
+        }
+    }
+    stream.shutdown().await.ok()
 }
