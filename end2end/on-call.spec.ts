@@ -49,6 +49,7 @@ test("the on-call page counts what happened, in drawings with their tables", { t
   await page.getByLabel("One vote").fill("150");
   await page.getByLabel(/One intervention/).fill("9,00");
   await page.getByLabel(/One minute/).fill("5");
+  await page.getByLabel(/One effect/).fill("9000");
   await page.getByRole("button", { name: "Save" }).click();
   await expect(page.getByRole("alert")).toContainText("expected a whole number of minor units");
   await expect(page.getByLabel("One vote")).toHaveValue("150");

@@ -1,5 +1,6 @@
 import { expect, test } from "./fixtures.ts";
 import { fresh, payment, ticket, transition } from "./proposals.ts";
+import { Provider } from "./provider.ts";
 import { expectStatus, type Operation, type Proposal, type Run } from "./server.ts";
 
 /** Sent, and never answered. */
@@ -91,7 +92,8 @@ test("a case is taken up and handed over, and once overdue it is seen on every p
   await signIn(page, lin);
   await page.goto(`${server.url}/operations/${operation.id}`);
   await awake(page);
-  await page.getByText("Take it up").click();
+  // The desk may have opened the case by itself before.
+  await page.getByText(/^(Take it up|Hand over, or move the due time)$/).click();
   const form = page.getByRole("form", { name: "Owner and due time" });
   await form.getByLabel("Owner").selectOption("mira");
   await form.getByLabel("Due").selectOption("in 4 h");
@@ -113,9 +115,13 @@ test("a case is taken up and handed over, and once overdue it is seen on every p
   await expect(page).toHaveURL(/\/unknown$/);
   const row = page.getByRole("listitem").filter({ hasText: late.short_code });
   await expect(row).toContainText("overdue");
-  await expect(row).toContainText("owner lin");
+  await expect(row).toContainText("owner admins");
   await axe(page);
   expect((await run.operation(late.id)).state).toBe("needs_review");
+  await row.getByRole("link").first().click();
+  await awake(page);
+  await expect(page.getByText("Overdue for")).toBeVisible();
+  await expect(page.getByText("passed on to admins")).toBeVisible();
 });
 
 test("a later write waits behind an unknown one until an operator lets it past", async ({ page, person, run, signIn, awake, axe }) => {
@@ -143,4 +149,93 @@ test("a later write waits behind an unknown one until an operator lets it past",
   await expect(page.locator("[data-toast]")).toContainText("It may pass what holds its target.");
   await run.carryOut(later, { status: "succeeded", provider_reference: "TCK-2" });
   expect((await run.operation(first.id)).state).toBe("unknown");
+});
+
+/** Looks only when it is told to. */
+const BY_HAND = { COUNTERFOIL_SWEEP_S: "0" };
+
+test("whoever looks up an unknown outcome finds the effect by its key, and it is settled", { tag: "@phone" }, async ({ page, ownDesk, signIn, awake, axe }) => {
+  const { server, approver, run } = await ownDesk(BY_HAND);
+  const admin = await server.person("root", "admin", []);
+  const lin = await server.person("lin", "operator", []);
+  const provider = await Provider.start();
+  await provider.declare(admin, "tickets", ["ticket.*"], { title: "Tickets" });
+  await provider.prove(admin, "tickets");
+  const operation = await lost(run, (id) => approver.decide(id, "approve"), ticket());
+  const effect = provider.charge(operation.id);
+
+  await signIn(page, lin);
+  await page.goto(`${server.url}/unknown`);
+  await awake(page);
+  await page.getByRole("listitem").filter({ hasText: operation.short_code }).getByRole("link").first().click();
+  await awake(page);
+  await expect(page.getByRole("heading", { name: "Why there is no other try" })).toBeVisible();
+  await expect(page.getByRole("row").filter({ hasText: "Look-up" })).toContainText("proven");
+  await expect(page.getByRole("row").filter({ hasText: "Another try" })).toContainText("the provider has to be asked first");
+  await axe(page);
+  await page.getByRole("button", { name: "Look up now" }).click();
+  await expect(page.locator("[data-toast]")).toContainText("The provider was asked: found by its downstream key");
+  await awake(page);
+  await expect(page.getByText(/^Succeeded/).first()).toBeVisible();
+  await expect(page.getByText(effect.id, { exact: true }).first()).toBeVisible();
+  await expect(page.getByText("Counterfoil asked by the downstream key itself, so it is about this one.")).toBeVisible();
+  await axe(page);
+  expect((await run.operation(operation.id)).outcome?.provider_reference).toBe(effect.id);
+  await provider.stop();
+});
+
+test("one more try takes an empty look-up and two people, and is claimed once", { tag: "@phone" }, async ({ page, ownDesk, signIn, awake, axe }) => {
+  const { server, approver, run } = await ownDesk(BY_HAND);
+  const admin = await server.person("root", "admin", []);
+  const lin = await server.person("lin", "operator", []);
+  const provider = await Provider.start();
+  await provider.declare(admin, "tickets", ["ticket.*"], { title: "Tickets", idempotency: "none" });
+  await provider.prove(admin, "tickets");
+  const operation = await lost(run, (id) => approver.decide(id, "approve"), ticket());
+  const address = `${server.url}/operations/${operation.id}`;
+  const button = page.getByRole("button", { name: "Authorise one try" });
+  const word = (note: string) => page.getByRole("form", { name: "Authorise one more try" }).getByLabel("Why it is justified").fill(note);
+
+  await signIn(page, lin);
+  await page.goto(address);
+  await awake(page);
+  await page.getByText("Take it up").click();
+  await page.getByRole("form", { name: "Owner and due time" }).getByRole("button", { name: "Save" }).click();
+  await awake(page);
+  await expect(button).toHaveAccessibleDescription("Off: the provider has to be asked first.");
+  await page.getByRole("button", { name: "Look up now" }).click();
+  await expect(page.locator("[data-toast]")).toContainText("nothing was found under its downstream key");
+  await awake(page);
+  await expect(button).toBeEnabled();
+  await axe(page);
+  await word("The provider has nothing under this key");
+  await button.click();
+  await expect(page.locator("[data-toast]")).toContainText("Your word is recorded. A second person has to agree.");
+  await expect(button).toHaveAccessibleDescription(/a second person has to agree/);
+  expect((await run.http.post(`/api/v1/operations/${operation.id}/claim`, { data: { fingerprint: operation.fingerprint } })).status()).toBe(409);
+
+  await page.context().clearCookies();
+  await signIn(page, approver);
+  await page.goto(address);
+  await awake(page);
+  await expect(page.getByText("lin asked for it")).toBeVisible();
+  await word("Asked, and absent");
+  await button.click();
+  await expect(page.locator("[data-toast]")).toContainText("One more try is authorised. It may be claimed again, once.");
+  await awake(page);
+  await expect(page.getByRole("heading", { name: "Why another try was justified" })).toBeVisible();
+  await axe(page);
+
+  const again = await run.operation(operation.id);
+  const claim = await run.claim(again);
+  expect(claim.claim_fence).toBe(2);
+  await run.sent(operation.id, claim);
+  const effect = provider.charge(operation.id);
+  await run.outcome(operation.id, claim, { status: "succeeded", provider_reference: effect.id });
+  await page.goto(address);
+  await awake(page);
+  await expect(page.getByText(/^Succeeded/).first()).toBeVisible();
+  await expect(page.getByText("One more try licensed:")).toBeVisible();
+  expect(provider.effects.filter(({ key }) => key === operation.id)).toHaveLength(1);
+  await provider.stop();
 });

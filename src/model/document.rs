@@ -390,7 +390,7 @@ impl ReviewCaseDoc {
             id: case.id.to_string(),
             owner: case.owner.clone(),
             due_at: case.due_at,
-            overdue: case.resolution.is_none() && (case.overdue_since.is_some() || now >= case.due_at),
+            overdue: case.is_overdue(now),
             opened_at: case.opened_at,
             reason: case.reason.clone(),
             seconded_by: case.seconded.as_ref().map(|first| first.name.clone()),

@@ -171,7 +171,7 @@ on_both_databases! {
         assert_eq!(measures(&asha, "24h").await["cost"], Value::Null);
         assert!(page(&asha, "/on-call").await.ok(200).text.contains("Unit costs are not set"));
 
-        let costs = json!({"currency": "EUR", "decision_minor": 150, "intervention_minor": 900, "unknown_minute_minor": 5});
+        let costs = json!({"currency": "EUR", "decision_minor": 150, "intervention_minor": 900, "unknown_minute_minor": 5, "duplicate_effect_minor": 9000});
         asha.call(Method::PUT, "unit-costs").json(costs.clone()).await.refused(403, "forbidden");
         for (member, bad) in [("currency", json!("XXX")), ("decision_minor", json!(-1)), ("intervention_minor", json!(2_000_000_000))] {
             let mut wrong = costs.clone();
@@ -181,7 +181,7 @@ on_both_databases! {
         }
         admin.call(Method::PUT, "unit-costs").json(costs).await.ok(200);
         let cost = measures(&asha, "24h").await["cost"].clone();
-        assert_eq!(cost, json!({"currency": "EUR", "total_minor": 150, "each_minor": 150, "unknown_minutes": 0}));
+        assert_eq!(cost, json!({"currency": "EUR", "total_minor": 150, "each_minor": 150, "unknown_minutes": 0, "noted_minor": 0}));
         assert!(page(&asha, "/on-call").await.ok(200).text.contains("EUR 1.50"));
         assert_eq!(sample(&scrape(&app).await, "counterfoil_cost_per_completion_minor{currency=\"EUR\"}"), 150);
     }

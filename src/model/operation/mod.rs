@@ -363,6 +363,13 @@ pub struct ReviewCase {
     pub resolution: Option<Resolution>,
 }
 
+impl ReviewCase {
+    /// Its due time has passed, for this owner or an earlier one.
+    pub fn is_overdue(&self, now: Timestamp) -> bool {
+        self.resolution.is_none() && (self.overdue_since.is_some() || now >= self.due_at)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Seconded {
     pub by: PersonId,

@@ -54,7 +54,9 @@ pub async fn counts(desk: &Desk, now: Timestamp) -> Result<Counts> {
 /// Outcomes that wait for somebody's finding.
 pub async fn in_review(conn: &mut Conn) -> Result<Vec<Operation>> {
     let filter = Filter { states: vec![State::NeedsReview], limit: SCAN, ..Filter::default() };
-    Ok(operation::list(conn, &filter).await?)
+    let mut cases = operation::list(conn, &filter).await?;
+    cases.extend(operation::disputed(conn).await?);
+    Ok(cases)
 }
 
 /// Names of all kinds, for a filter.

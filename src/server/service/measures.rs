@@ -13,7 +13,7 @@ use crate::{
         conflict::Action,
         id::OperationId,
         money::{self, Currency},
-        operation::{Operation, ReviewCase},
+        operation::{Operation, rules::open_case},
         problem::{Code, Problem},
         time::Timestamp,
     },
@@ -90,8 +90,10 @@ pub struct Measures {
     pub recovery: Recovered,
     pub waiting: Waiting,
     pub people: People,
-    /// Ended as succeeded, and nothing speaks against it.
+    /// Ended as succeeded, once, and nothing speaks against it.
     pub completed: i64,
+    /// Effects that people found to be made more than once.
+    pub duplicate_effects: i64,
     pub cost: Option<Cost>,
     pub slots: Vec<Slot>,
 }
@@ -232,6 +234,8 @@ pub struct UnitCosts {
     pub intervention_minor: i64,
     /// One minute in which an outcome was not known.
     pub unknown_minute_minor: i64,
+    /// One effect that was made more than once.
+    pub duplicate_effect_minor: i64,
 }
 
 impl UnitCosts {
@@ -249,6 +253,7 @@ impl UnitCosts {
             ("/decision_minor", self.decision_minor),
             ("/intervention_minor", self.intervention_minor),
             ("/unknown_minute_minor", self.unknown_minute_minor),
+            ("/duplicate_effect_minor", self.duplicate_effect_minor),
         ] {
             if !(0..=Self::MOST).contains(&amount) {
                 let detail = format!("expected 0 to {} in minor units", Self::MOST);
@@ -268,17 +273,30 @@ pub struct Cost {
     pub each_minor: Option<i64>,
     /// Minutes in which outcomes were not known, of those settled in this time.
     pub unknown_minutes: i64,
+    /// What people noted as the cost of single cases.
+    pub noted_minor: i64,
+}
+
+/// What costs, beside the acts of people.
+#[derive(Debug, Clone, Copy, Default)]
+struct Harm {
+    unknown_minutes: i64,
+    duplicate_effects: i64,
+    noted_minor: i64,
 }
 
 impl Cost {
-    fn of(costs: UnitCosts, people: People, unknown_minutes: i64, completed: i64) -> Self {
+    fn of(costs: UnitCosts, people: People, harm: Harm, completed: i64) -> Self {
         let total_minor = people
             .decisions
             .saturating_mul(costs.decision_minor)
             .saturating_add(people.interventions.saturating_mul(costs.intervention_minor))
-            .saturating_add(unknown_minutes.saturating_mul(costs.unknown_minute_minor));
+            .saturating_add(harm.unknown_minutes.saturating_mul(costs.unknown_minute_minor))
+            .saturating_add(harm.duplicate_effects.saturating_mul(costs.duplicate_effect_minor))
+            .saturating_add(harm.noted_minor);
         let each_minor = (completed > 0).then(|| total_minor.saturating_add(completed / 2) / completed);
-        Self { currency: costs.currency, total_minor, each_minor, unknown_minutes }
+        let Harm { unknown_minutes, noted_minor, .. } = harm;
+        Self { currency: costs.currency, total_minor, each_minor, unknown_minutes, noted_minor }
     }
 
     /// `EUR 0.21`
@@ -341,10 +359,18 @@ pub async fn read(desk: &Desk, window: Window) -> Result<Measures> {
         wrongly_refused: repeats.iter().filter(is_asked_for).count() as i64,
         wrongly_held: measures::flagged_and_granted(conn, range).await?,
     };
-    let completed = (of(Word::Completed) + of(Word::FoundApplied) - measures::contradicted(conn, range).await?).max(0);
+    let resolved = measures::resolutions(conn, range).await?;
+    let duplicate_effects = resolved.iter().filter(|resolution| resolution.duplicate_effect).count() as i64;
+    let wrong = measures::contradicted(conn, range).await? + duplicate_effects;
+    let completed = (of(Word::Completed) + of(Word::FoundApplied) - wrong).max(0);
     let people = people(&counts);
     let unknown_ms: i64 = recoveries.iter().map(span_ms).sum();
-    let cost = unit_costs(conn).await?.map(|costs| Cost::of(costs, people, unknown_ms / 60_000, completed));
+    let cost = unit_costs(conn).await?.map(|costs| {
+        let noted = resolved.iter().filter_map(|resolution| resolution.cost.as_ref());
+        let noted_minor = noted.filter(|cost| cost.currency == costs.currency).map(|cost| cost.minor).sum();
+        let harm = Harm { unknown_minutes: unknown_ms / 60_000, duplicate_effects, noted_minor };
+        Cost::of(costs, people, harm, completed)
+    });
     let unknown: Vec<_> = open.into_iter().map(|one| case(&one.op, one.since, now)).collect();
     Ok(Measures {
         window,
@@ -366,6 +392,7 @@ pub async fn read(desk: &Desk, window: Window) -> Result<Measures> {
         waiting: waiting(&measures::waiting(conn, now).await?, now),
         people,
         completed,
+        duplicate_effects,
         cost,
         slots: slots(window, since, &counts, &recoveries),
     })
@@ -397,12 +424,8 @@ fn case(op: &Operation, since: Timestamp, now: Timestamp) -> Case {
         since,
         owner: case.and_then(|case| case.owner.clone()),
         due_at: case.map(|case| case.due_at),
-        overdue: case.is_some_and(|case| now >= case.due_at),
+        overdue: case.is_some_and(|case| case.is_overdue(now)),
     }
-}
-
-fn open_case(op: &Operation) -> Option<&ReviewCase> {
-    op.life.review_case.as_ref().filter(|case| case.resolution.is_none())
 }
 
 /// The most frequent first.
@@ -599,7 +622,7 @@ fn text(day: &Measures, running: &Running, conflicts_open: i64) -> String {
 /// The database is not to be had.
 pub async fn overdue(conn: &mut Conn, now: Timestamp) -> Result<i64> {
     let cases = desk::in_review(conn).await?;
-    Ok(cases.iter().filter_map(open_case).filter(|case| now >= case.due_at).count() as i64)
+    Ok(cases.iter().filter_map(open_case).filter(|case| case.is_overdue(now)).count() as i64)
 }
 
 #[cfg(test)]
@@ -623,12 +646,18 @@ mod tests {
 
     #[test]
     fn a_cost_is_rounded_to_the_nearest_and_never_made_up() {
-        let costs =
-            UnitCosts { currency: "EUR".into(), decision_minor: 10, intervention_minor: 100, unknown_minute_minor: 1 };
+        let costs = UnitCosts {
+            currency: "EUR".into(),
+            decision_minor: 10,
+            intervention_minor: 100,
+            unknown_minute_minor: 1,
+            duplicate_effect_minor: 0,
+        };
         let people = People { decisions: 3, interventions: 1 };
-        let cost = Cost::of(costs.clone(), people, 5, 4);
+        let harm = Harm { unknown_minutes: 5, ..Harm::default() };
+        let cost = Cost::of(costs.clone(), people, harm, 4);
         assert_eq!((cost.total_minor, cost.each_minor), (135, Some(34)));
         assert_eq!(cost.words(34), "EUR 0.34");
-        assert_eq!(Cost::of(costs, people, 0, 0).each_minor, None);
+        assert_eq!(Cost::of(costs, people, Harm::default(), 0).each_minor, None);
     }
 }

@@ -12,13 +12,14 @@ use super::{
     kinds::CompiledKind,
     operation::{approvers, as_of, get, owner_now, voters},
     provider::{self, ProviderView},
+    reconcile::{self, Known},
     resource::{may_read, rules},
     review,
 };
 use crate::{
     model::{
         approval::{Review, Voter, may_vote},
-        audit::Actor,
+        audit::{Actor, Entry, Event, Record},
         conflict::Conflict,
         diff::ArrayKeys,
         evidence::Evidence,
@@ -67,6 +68,10 @@ pub struct Sheet {
     pub evidence: Vec<Evidence>,
     /// What whoever makes the effect declares, where somebody declared it.
     pub provider: Option<ProviderView>,
+    /// What is known about an outcome nobody is sure of.
+    pub doubt: Option<Known>,
+    /// What people and the desk did about it: cases, owners, licences. Oldest first.
+    pub told: Vec<Told>,
     /// Who may own a case about it.
     pub owners: Vec<String>,
     /// Numbers of the first and the last record about it.
@@ -86,6 +91,40 @@ pub enum Document {
     Shown(Option<Value>),
     /// Its rules do not name a group of the reader.
     NotForReader,
+}
+
+/// One record about a case, or about another try.
+pub struct Told {
+    pub event: Event,
+    pub at: Timestamp,
+    pub by: Actor,
+    pub status: Option<String>,
+    pub reason: Option<String>,
+}
+
+fn told(lines: &[log::Line]) -> Result<Vec<Told>> {
+    let mut told = Vec::new();
+    for line in lines {
+        let record: Record = serde_json::from_str(&line.record).map_err(Error::internal)?;
+        let Entry { event, actor, status, reason, .. } = record.entry;
+        if matches!(
+            event,
+            Event::ReviewOpened
+                | Event::ReviewAssigned
+                | Event::ReviewOverdue
+                | Event::ReviewSeconded
+                | Event::ReviewRetryAuthorized
+                | Event::ReviewResolved
+                | Event::ReviewAbandoned
+                | Event::AttemptLicensed
+                | Event::ReconcileApplied
+                | Event::ReconcileNotApplied
+                | Event::EvidenceContradiction
+        ) {
+            told.push(Told { event, at: record.at, by: actor, status, reason });
+        }
+    }
+    Ok(told)
 }
 
 /// What the reader may do about it.
@@ -165,6 +204,8 @@ impl Sheet {
                 Some(name) => provider::find(conn, name).await?,
                 None => None,
             },
+            doubt: if is_doubtful(&op) { reconcile::known(desk, conn, &op, now).await? } else { None },
+            told: told(&lines)?,
             owners: case::owners(conn).await?,
             records: lines.first().zip(lines.last()).map(|(first, last)| (first.seq, last.seq)),
             known,
@@ -298,10 +339,12 @@ pub async fn doubtful(desk: &Desk, now: Timestamp) -> Result<Vec<Doubtful>> {
     // What is sent or accepted may have lapsed into it.
     let states = vec![State::Unknown, State::NeedsReview, State::Sent, State::Accepted];
     let filter = Filter { states, limit: SCAN, ..Filter::default() };
-    let found = list(&mut conn, &filter).await?.into_iter().map(|op| as_of(op, now));
+    let mut found = list(&mut conn, &filter).await?;
+    found.extend(operation::disputed(&mut conn).await?);
+    let found = found.into_iter().map(|op| as_of(op, now));
     let names = names(&mut conn).await?;
     let mut doubtful = Vec::new();
-    for op in found.filter(|op| matches!(op.state(), State::Unknown | State::NeedsReview)) {
+    for op in found.filter(|op| op.life.disputed || matches!(op.state(), State::Unknown | State::NeedsReview)) {
         doubtful.push(Doubtful {
             agent: names.get(op.proposal.agent.as_str()).cloned().unwrap_or_default(),
             held: held_behind(&mut conn, &op, now).await?.len(),

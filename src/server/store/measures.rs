@@ -7,6 +7,7 @@ use super::{Conn, Result, Sql, sql};
 use crate::model::{
     conflict::Conflict,
     id::{AgentId, ConflictId, OperationId},
+    operation::{Life, Resolution},
     time::Timestamp,
 };
 
@@ -173,6 +174,18 @@ pub async fn contradicted(conn: &mut Conn, range: Range) -> Result<i64> {
          AND a.event = 'evidence.contradiction' \
          AND EXISTS (SELECT 1 FROM operation o WHERE o.id = a.operation AND o.state = 'succeeded')");
     conn.fetch_int(query.bind(range.from_seq as i64).bind(range.to_seq as i64)).await
+}
+
+/// What people concluded about lost answers.
+pub async fn resolutions(conn: &mut Conn, range: Range) -> Result<Vec<Resolution>> {
+    let query = sql("SELECT life FROM operation WHERE id IN \
+         (SELECT operation FROM audit WHERE seq >= $1 AND seq < $2 AND event = 'review.resolved') LIMIT $3");
+    let rows = conn.fetch_all(query.bind(range.from_seq as i64).bind(range.to_seq as i64).bind(LIMIT)).await?;
+    let resolution = |row: &super::Row| {
+        let life: Life = row.json("life")?;
+        Ok(life.review_case.and_then(|case| case.resolution))
+    };
+    rows.iter().filter_map(|row| resolution(row).transpose()).collect()
 }
 
 /// Conflicts of one kind between one pair of agents.

@@ -300,6 +300,14 @@ pub async fn unsent_of_run(conn: &mut Conn, run: &RunId) -> Result<Vec<Operation
     rows.iter().map(operation).collect()
 }
 
+/// Operations that have ended and against which there is evidence: of what has ended only an open case has a deadline.
+pub async fn disputed(conn: &mut Conn) -> Result<Vec<Operation>> {
+    let query = Sql::assembled(format!(
+        "SELECT {COLUMNS} FROM operation WHERE deadline_at > 0 AND state NOT IN ({OPEN}) ORDER BY id DESC LIMIT 1000"
+    ));
+    conn.fetch_all(query).await?.iter().map(operation).collect()
+}
+
 /// Which operations a list shows. States are as stored; what has lapsed meanwhile is decided by the caller.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {

@@ -85,9 +85,9 @@ fn row(one: &Doubtful, now: Timestamp) -> impl IntoView + use<> {
         parts::flag("heed", writes)
     });
     let provider = p.provider.as_ref().map(|name| view! { " · "{parts::line(name)} });
-    let due = case.map(|case| match now >= case.due_at {
-        true => view! { <span class="flag flag-doubt">"overdue "{time::span(now - case.due_at)}</span> }.into_any(),
-        false => parts::left(case.due_at, now).into_any(),
+    let due = case.map(|case| match case.overdue_since.or(case.is_overdue(now).then_some(case.due_at)) {
+        Some(since) => view! { <span class="flag flag-doubt">"overdue "{time::span(now - since)}</span> }.into_any(),
+        None => parts::left(case.due_at, now).into_any(),
     });
     let due = due.unwrap_or_else(|| view! { <span class="quiet">"–"</span> }.into_any());
     view! {

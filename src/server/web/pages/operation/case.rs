@@ -6,15 +6,19 @@ use super::{Paper, address, counted, number, slip, stub};
 use crate::{
     model::{
         approval::Role,
-        audit::ActorKind,
+        audit::{ActorKind, Event},
         evidence::{Evidence, EvidenceKind, Finding},
         operation::{AttemptResult, Decision, ResolutionFinding, State},
         provider::{Contract, Idempotency, Lookup, is_proven},
+        resend::MAX_ATTEMPTS,
         text::Breaks,
         time::Timestamp,
     },
     server::{
-        service::{provider::ProviderView, sheet::unknown_since},
+        service::{
+            provider::ProviderView,
+            sheet::{Told, unknown_since},
+        },
         store::provider::Guarantee,
         web::pages::parts,
     },
@@ -24,18 +28,23 @@ use crate::{
     },
 };
 
-/// Attempts that one operation may have.
-const MAX_ATTEMPTS: usize = 3;
-
 fn sent_at(paper: &Paper) -> Option<Timestamp> {
     paper.op().life.attempts.iter().rev().find_map(|attempt| attempt.sent_at)
 }
 
 pub fn do_not_retry(paper: &Paper) -> impl IntoView + use<> {
     let op = paper.op();
-    let words = match op.life.disputed {
-        true => "Evidence contradicts how this ended. It may have been carried out otherwise than recorded.".to_owned(),
-        false => "No answer came back. It may have been carried out, and no one can tell yet.".to_owned(),
+    let (heading, words) = match (op.life.disputed, &op.life.retry_authorization) {
+        (true, _) => (
+            "Do not retry",
+            "Evidence contradicts how this ended. It may have been carried out otherwise than recorded.",
+        ),
+        (false, Some(_)) => {
+            ("One more try is authorised", "Two people allow it once more, with the same content and the same key.")
+        }
+        (false, None) => {
+            ("Do not retry", "No answer came back. It may have been carried out, and no one can tell yet.")
+        }
     };
     let sent = sent_at(paper).map(|at| {
         view! {
@@ -49,7 +58,7 @@ pub fn do_not_retry(paper: &Paper) -> impl IntoView + use<> {
     view! {
         <div class="notice notice-doubt notice-top" role="note">
             <div>
-                <h1>"Do not retry"</h1>
+                <h1>{heading}</h1>
                 <p>{sent}{words}</p>
             </div>
             {number(op)}
@@ -70,8 +79,15 @@ pub fn hold(paper: &Paper) -> Option<AnyView> {
     })
 }
 
+/// Nobody was sure of it once, or is not now.
+pub fn was_doubtful(paper: &Paper) -> bool {
+    paper.is_doubtful()
+        || !paper.sheet.evidence.is_empty()
+        || paper.op().life.attempts.iter().any(|attempt| attempt.result == Some(AttemptResult::Unknown))
+}
+
 pub fn sections(paper: &Paper) -> impl IntoView + use<> {
-    view! { {timeline(paper)}{evidence(paper)}{no_other_try(paper)} }
+    view! { {timeline(paper)}{evidence(paper)}{other_tries(paper)} }
 }
 
 struct Moment {
@@ -98,24 +114,21 @@ fn timeline(paper: &Paper) -> impl IntoView + use<> {
             let sent = view! { <b>"Sent"</b>" with downstream key "<code class="id">{key}</code> };
             tell(at, "flow", sent.into_any());
         }
-        match (attempt.ended_at, attempt.result) {
-            (Some(at), Some(AttemptResult::Unknown)) => {
-                let words = view! { <b>"No answer."</b>" The claim ended without a definite outcome." };
-                tell(at, "ask", words.into_any());
-            }
-            (Some(at), Some(AttemptResult::Unsent)) => {
-                tell(at, "", "The claim ran out; provably nothing was sent under it.".into_any());
-            }
-            _ => {}
+        if let (Some(at), Some(result)) = (attempt.ended_at, attempt.result) {
+            let (class, words) = match result {
+                AttemptResult::Unknown => {
+                    ("ask", view! { <b>"No answer."</b>" The claim ended without a definite outcome." }.into_any())
+                }
+                AttemptResult::Unsent => ("", "The claim ran out; provably nothing was sent under it.".into_any()),
+                AttemptResult::Succeeded => ("done", "It was applied.".into_any()),
+                AttemptResult::Failed | AttemptResult::Conflicted => ("halt", "It was not applied.".into_any()),
+            };
+            tell(at, class, words);
         }
     }
-    if let Some(case) = &op.life.review_case {
-        let owner = case.owner.as_ref().map(|owner| view! { " for "{parts::line(owner)} });
-        let reason = parts::line(&case.reason);
-        tell(case.opened_at, "", view! { "Opened as a case"{owner}": "{reason}"." }.into_any());
-        if let Some(first) = &case.seconded {
-            let words = format!(" found {}; a second person has to agree.", finding_words(first.finding));
-            tell(first.at, "", view! { {parts::line(&first.name)}{words} }.into_any());
+    for one in &sheet.told {
+        if let Some((class, words)) = told(paper, one) {
+            tell(one.at, class, words);
         }
     }
     for item in &sheet.evidence {
@@ -136,6 +149,35 @@ fn timeline(paper: &Paper) -> impl IntoView + use<> {
             <ol class="line">{moments.collect::<Vec<_>>()}</ol>
         </section>
     }
+}
+
+/// What people and the desk did about it.
+fn told(paper: &Paper, one: &Told) -> Option<(&'static str, AnyView)> {
+    let by = parts::line(paper.sheet.name(&one.by));
+    let reason = parts::line(one.reason.as_deref().unwrap_or_default());
+    let told = match (one.event, one.status.as_deref()) {
+        (Event::ReviewOpened, _) => ("", view! { "Opened as a case: "{reason}"." }.into_any()),
+        (Event::ReviewAssigned, _) => ("", view! { {by}" handed it over: "{reason}"." }.into_any()),
+        (Event::ReviewOverdue, _) => ("ask", view! { <b>"Overdue: "</b>{reason}"." }.into_any()),
+        (Event::ReviewSeconded, Some("retry")) => {
+            ("", view! { {by}" asked for one more try: “"{reason}"”" }.into_any())
+        }
+        (Event::ReviewSeconded, finding) => {
+            let finding = finding.unwrap_or_default().replace('_', " ");
+            ("", view! { {by}" found "{finding}"; a second person has to agree." }.into_any())
+        }
+        (Event::ReviewRetryAuthorized, _) => {
+            ("done", view! { <b>"One more try authorised by "{by}": "</b>{reason}"." }.into_any())
+        }
+        (Event::AttemptLicensed, _) => ("flow", view! { <b>"One more try licensed: "</b>{reason}"." }.into_any()),
+        (Event::EvidenceContradiction, _) => ("ask", "Evidence spoke against how it had ended.".into_any()),
+        (Event::ReviewResolved, _) => ("done", view! { "Concluded by "{by}": “"{reason}"”" }.into_any()),
+        (Event::ReviewAbandoned, _) => ("halt", view! { "Abandoned by "{by}": “"{reason}"”" }.into_any()),
+        (Event::ReconcileApplied, _) => ("done", view! { "Found to be applied, by "{reason}"." }.into_any()),
+        (Event::ReconcileNotApplied, _) => ("halt", view! { "Found not to be applied, by "{reason}"." }.into_any()),
+        _ => return None,
+    };
+    Some(told)
 }
 
 /// Whose word it is, and what it says.
@@ -178,6 +220,7 @@ fn evidence(paper: &Paper) -> impl IntoView + use<> {
                 <span class="note">{note}</span>
             </div>
             <ul>{items}</ul>
+            {look_up(paper)}
             {statement_form(paper)}
         </section>
     }
@@ -190,16 +233,12 @@ fn one(paper: &Paper, item: &Evidence) -> impl IntoView + use<> {
         (Finding::Applied, false) => "found found-yes",
         (Finding::NotApplied, false) => "found found-no",
     };
-    let op = paper.op();
-    let known = op.life.outcome.as_ref().and_then(|outcome| outcome.provider_reference.as_deref());
-    let weight = match (is_mere_word(item), item.reference.as_deref()) {
-        (true, _) => "A sender’s own word never settles an outcome.",
-        (_, Some(reference)) if reference == op.id().as_str() => {
-            "It names the downstream key, so it is about this one."
-        }
-        (_, Some(reference)) if Some(reference) == known => "It names the provider’s reference of this one.",
-        (_, Some(_)) => "Its reference is not this one’s key: an equal amount is not proof.",
-        (_, None) => "It names no reference.",
+    let weight = match (item.bound, item.first_hand, item.reference.is_some()) {
+        _ if is_mere_word(item) => "A sender’s own word never settles an outcome.",
+        (true, true, _) => "Counterfoil asked by the downstream key itself, so it is about this one.",
+        (true, false, _) => "It names the downstream key or the provider’s reference of this one.",
+        (false, _, true) => "Its reference is not this one’s: an equal amount is not proof.",
+        (false, _, false) => "It names no reference, so it is bound to nothing.",
     };
     let reference = item.reference.as_ref().map(|text| view! { <p>"Reference "<code>{parts::line(text)}</code></p> });
     let note = item.note.as_ref().map(|text| view! { <p>"“"{parts::said(text, Breaks::Keep)}"”"</p> });
@@ -221,6 +260,38 @@ fn one(paper: &Paper, item: &Evidence) -> impl IntoView + use<> {
             </div>
         </li>
     }
+}
+
+/// Asks the provider now.
+fn look_up(paper: &Paper) -> Option<AnyView> {
+    let op = paper.op();
+    if !paper.is_doubtful() || !slip::is_operator(paper.visitor.person.role()) {
+        return None;
+    }
+    let contract = paper.sheet.provider.as_ref().map(|provider| &provider.document);
+    let asked = contract.filter(|contract| contract.destination.as_ref().is_some_and(|to| to.lookup.is_some()));
+    let words = match (asked, contract) {
+        (Some(contract), _) => {
+            view! { "Asks "{parts::line(&contract.title)}" by the downstream key. Reads only, sends nothing." }
+                .into_any()
+        }
+        (None, Some(_)) => "Off: the provider does not declare how it is asked.".into_any(),
+        (None, None) => "Off: nobody has declared how the provider is asked.".into_any(),
+    };
+    let form = view! {
+        <form class="foot look-up" action=format!("{}/lookup", address(op.id())) method="post" aria-label="Look-up">
+            <button
+                class="btn"
+                type="submit"
+                disabled=asked.is_none().then_some("disabled")
+                aria-describedby="why-look-up"
+            >
+                "Look up now"
+            </button>
+            <span class="why-off" id="why-look-up">{words}</span>
+        </form>
+    };
+    Some(form.into_any())
 }
 
 /// For those who look after what has gone wrong.
@@ -282,8 +353,9 @@ fn radio(name: &'static str, value: &'static str, label: &'static str) -> impl I
     view! { <label><input type="radio" name=name value=value required />{label}</label> }
 }
 
-/// What the provider declares about a lost answer, and what has been shown of it.
-fn no_other_try(paper: &Paper) -> impl IntoView + use<> {
+/// Why another try was justified, or why there is none: what the provider declares about a lost answer, what has been
+/// shown of it, and which tries were licensed by it.
+fn other_tries(paper: &Paper) -> impl IntoView + use<> {
     let (op, now) = (paper.op(), paper.now());
     let row = |name: &'static str, words: AnyView, shown: AnyView| {
         view! { <tr><th scope="row">{name}</th><td class="words">{words}</td><td class="kind">{shown}</td></tr> }
@@ -327,9 +399,32 @@ fn no_other_try(paper: &Paper) -> impl IntoView + use<> {
         let words = view! { {words}{parts::when(until, now, Form::Clock)} };
         rows.push(row("Approval", words.into_any(), "".into_any()));
     }
+    let licences = paper.sheet.told.iter().filter(|one| one.event == Event::AttemptLicensed);
+    for one in licences.clone() {
+        let reason = parts::line(one.reason.as_deref().unwrap_or_default());
+        let words = view! { {reason}", "{parts::when(one.at, now, Form::Clock)} };
+        rows.push(row("Licensed", words.into_any(), "one try".into_any()));
+    }
+    let authorised = op.life.retry_authorization.as_ref();
+    if let Some(authorised) = authorised {
+        let (first, second) = (parts::line(&authorised.asked.name), parts::line(&authorised.seconded.name));
+        let words = view! { "by "{first}" and "{second}", not claimed yet" };
+        rows.push(row("Authorised", words.into_any(), "one try".into_any()));
+    }
+    if let Some(doubt) = paper.is_doubtful().then_some(paper.sheet.doubt.as_ref()).flatten() {
+        let words = match doubt.licence(now) {
+            Ok(reason) => format!("may be claimed: {reason}"),
+            Err(against) => format!("not now: {against}"),
+        };
+        rows.push(row("Another try", words.into_any(), "".into_any()));
+    }
+    let heading = match licences.count() > 0 || authorised.is_some() {
+        true => "Why another try was justified",
+        false => "Why there is no other try",
+    };
     view! {
         <section class="sec" aria-labelledby="h-retry">
-            <div class="sec-head"><h2 id="h-retry">"Why there is no other try"</h2></div>
+            <div class="sec-head"><h2 id="h-retry">{heading}</h2></div>
             <table class="fields fields-words">
                 <tbody>{rows}</tbody>
             </table>
@@ -369,16 +464,16 @@ pub fn clocks(paper: &Paper) -> impl IntoView + use<> {
     let (op, now) = (paper.op(), paper.now());
     let since = unknown_since(op);
     let case = op.life.review_case.as_ref().filter(|case| case.resolution.is_none());
-    let due = case.map(|case| match now >= case.due_at {
-        true => view! {
+    let due = case.map(|case| match case.overdue_since.or(case.is_overdue(now).then_some(case.due_at)) {
+        Some(since) => view! {
             <div class="clock clock-soon">
                 <span class="l">"Overdue for"</span>
-                <span class="t">{time::span(now - case.due_at)}</span>
-                <span class="u">"since "{parts::when(case.due_at, now, Form::Clock)}</span>
+                <span class="t">{time::span(now - since)}</span>
+                <span class="u">"since "{parts::when(since, now, Form::Clock)}</span>
             </div>
         }
         .into_any(),
-        false => stub::clock("Due in", case.due_at, (case.due_at - case.opened_at) / 1000, now).into_any(),
+        None => stub::clock("Due in", case.due_at, (case.due_at - case.opened_at) / 1000, now).into_any(),
     });
     let owner = match case.map(|case| case.owner.clone()) {
         Some(Some(owner)) => view! { <b>{parts::line(&owner)}</b>". Passing the due time decides nothing." }.into_any(),
@@ -578,7 +673,10 @@ fn way(paper: &Paper, finding: ResolutionFinding) -> impl IntoView + use<> {
         ResolutionFinding::Abandon => None,
     };
     // A sender's own word never settles an outcome.
-    let fitting = paper.sheet.evidence.iter().filter(|item| Some(item.finding) == wanted && !is_mere_word(item));
+    let fitting = paper.sheet.evidence.iter().filter(|item| {
+        let binds = item.bound || finding != ResolutionFinding::Applied;
+        Some(item.finding) == wanted && !is_mere_word(item) && binds
+    });
     let fitting: Vec<_> = fitting.collect();
     let first = op.life.review_case.as_ref().and_then(|case| case.seconded.as_ref());
     let first = first.filter(|first| first.finding == finding);
@@ -596,7 +694,10 @@ fn way(paper: &Paper, finding: ResolutionFinding) -> impl IntoView + use<> {
         need(me.role() == Role::Admin, "An admin".to_owned(), "Off: only admins may.");
     } else {
         need(slip::is_operator(me.role()), "An operator or an admin".to_owned(), "Off: only operators and admins may.");
-        let words = format!("Evidence that says “{}”", finding_words(finding));
+        let words = match finding {
+            ResolutionFinding::Applied => "Evidence of it, with a reference bound to this key".to_owned(),
+            _ => "Evidence that says so".to_owned(),
+        };
         need(!fitting.is_empty(), words, "Off: no evidence says so yet. Record it first.");
         if op.proposal.money {
             match first {
@@ -634,6 +735,7 @@ fn way(paper: &Paper, finding: ResolutionFinding) -> impl IntoView + use<> {
             <label class="field"><span>{noted}</span><TextArea id=note name="note" rows=2 maxlength=4000 /></label>
         }
     });
+    let harm = (off.is_none() && finding != ResolutionFinding::Abandon).then(harm);
     view! {
         <form
             class="opt"
@@ -647,6 +749,7 @@ fn way(paper: &Paper, finding: ResolutionFinding) -> impl IntoView + use<> {
             <ul class="needs">{needs}</ul>
             {choose}
             {noted}
+            {harm}
             <div class="foot">
                 <button class="btn" type="submit" disabled=off.map(|_| "disabled") aria-describedby=why>{button}</button>
                 <span class="why-off" id=why>{off}</span>
@@ -664,60 +767,124 @@ struct Condition {
 
 fn conditions(paper: &Paper) -> Vec<Condition> {
     let (op, now) = (paper.op(), paper.now());
-    let until = op.life.approval.retry_until;
-    let in_force = until.is_some_and(|until| now < until);
-    let approval = match until {
-        Some(until) => {
-            let words = if in_force { "The approval in force, until " } else { "The approval in force; it ended " };
-            view! { {words}{parts::when(until, now, Form::Clock)} }.into_any()
-        }
-        None => "The approval in force".into_any(),
-    };
-    let provider = paper.sheet.provider.as_ref();
-    let proven = |guarantee: Guarantee| {
-        let checks = provider.map(|provider| provider.checks.as_slice()).unwrap_or_default();
-        checks
-            .iter()
-            .any(|check| check.guarantee == guarantee && check.passed && is_proven(Some(check.checked_at), now))
-    };
-    let is_proven = proven(Guarantee::Idempotency) || proven(Guarantee::Lookup);
+    let doubt = paper.sheet.doubt.as_ref();
+    let proofs = doubt.map(|doubt| doubt.proofs).unwrap_or_default();
+    let in_force = doubt.is_some_and(|doubt| doubt.approval_in_force);
+    let until = op.life.approval.retry_until.map(|until| {
+        let words = if now < until { ", until " } else { "; it ended " };
+        view! { {words}{parts::when(until, now, Form::Clock)} }
+    });
     vec![
         Condition {
-            holds: is_proven,
+            holds: is_proven(proofs.idempotency, now) || is_proven(proofs.lookup, now),
             words: "A provider that honours the key or can be asked, proven".into_any(),
-            off: match provider {
+            off: match paper.sheet.provider {
                 None => "Off: no provider has declared what it guarantees.",
                 Some(_) => "Off: what the provider declares is not proven now.",
             },
         },
-        Condition { holds: in_force, words: approval, off: "Off: the approval is over." },
         Condition {
-            holds: op.life.attempts.len() < MAX_ATTEMPTS,
+            holds: in_force,
+            words: view! { "The approval in force"{until} }.into_any(),
+            off: "Off: the approval is no longer in force.",
+        },
+        Condition {
+            holds: doubt.is_some_and(|doubt| doubt.attempts < MAX_ATTEMPTS),
             words: format!("Fewer than {MAX_ATTEMPTS} attempts").into_any(),
             off: "Off: all attempts are used up.",
         },
     ]
 }
 
+/// What a finding says besides: for the measures.
+fn harm() -> impl IntoView {
+    view! {
+        <details class="raw">
+            <summary>"What it cost"</summary>
+            <div class="stack gap-top">
+                <label class="tick">
+                    <input type="checkbox" name="duplicate_effect" value="true" />
+                    "The effect was made more than once"
+                </label>
+                <label class="field">
+                    <span>"Cost, in minor units"</span>
+                    <input class="in in-mono" name="cost_minor" inputmode="numeric" maxlength="15" autocomplete="off" />
+                </label>
+                <label class="field">
+                    <span>"Currency"</span>
+                    <input class="in in-mono" name="currency" maxlength="3" autocomplete="off" spellcheck="false" />
+                </label>
+            </div>
+        </details>
+    }
+}
+
 fn one_more_try(paper: &Paper) -> impl IntoView + use<> {
+    let (op, me) = (paper.op(), &paper.visitor.person);
     let conditions = conditions(paper);
-    let off = conditions.iter().find(|condition| !condition.holds).map(|condition| condition.off);
+    let unmet = conditions.iter().find(|condition| !condition.holds).map(|condition| condition.off.to_owned());
+    let first = op.life.review_case.as_ref().and_then(|case| case.retry_asked.as_ref());
+    let owns = op.proposal.owner == *me.id() || paper.sheet.agent.owner == *me.id();
+    let may = slip::is_operator(me.role()) || me.role() == Role::Approver;
+    let against = paper.sheet.doubt.as_ref().and_then(|doubt| doubt.licence(paper.now()).err());
+    let off = match op.life.state {
+        State::NeedsReview if owns => Some("Off: you own this agent, and others decide about another try.".to_owned()),
+        State::NeedsReview if !may => Some("Off: an operator and an approver may.".to_owned()),
+        State::NeedsReview if first.is_some_and(|first| first.by == *me.id()) => {
+            Some("Off: your word is recorded, and a second person has to agree.".to_owned())
+        }
+        State::NeedsReview => unmet.or(against.map(|against| format!("Off: {against}."))),
+        State::Unknown if op.life.retry_authorization.is_some() => {
+            Some("Authorised already: it waits to be claimed again.".to_owned())
+        }
+        State::Unknown => unmet.or(Some(match against {
+            None => "Licensed already: it may be claimed again.".to_owned(),
+            Some(against) => format!("Off: {against}. Take it up as a case first."),
+        })),
+        _ => Some("Off: it has ended.".to_owned()),
+    };
     let needs: Vec<_> = conditions
         .into_iter()
         .map(|Condition { holds, words, .. }| view! { <li class=if holds { "ok" } else { "no-go" }>{words}</li> })
         .collect();
+    let people = match first {
+        Some(first) => {
+            view! { <li class="ok">{parts::line(&first.name)}" asked for it: “"{parts::line(&first.note)}"”"</li> }
+                .into_any()
+        }
+        None => view! { <li>"An operator and an approver, two people"</li> }.into_any(),
+    };
+    let note = off.is_none().then(|| {
+        view! {
+            <label class="field">
+                <span>"Why it is justified"</span>
+                <TextArea id="note-retry" name="note" rows=2 maxlength=4000 />
+            </label>
+        }
+    });
     view! {
-        <div class="opt">
+        <form
+            class="opt"
+            action=format!("{}/retry-authorization", address(op.id()))
+            method="post"
+            aria-label="Authorise one more try"
+        >
             <h3>"Authorise one more try"</h3>
             <p>"Same content, same key, once."</p>
-            <ul class="needs">
-                {needs}
-                <li>"An operator and an approver"</li>
-            </ul>
+            <input type="hidden" name="fingerprint" value=op.proposal.fingerprint.to_string() />
+            <ul class="needs">{needs}{people}</ul>
+            {note}
             <div class="foot">
-                <button class="btn" type="button" disabled aria-describedby="why-retry">"Authorise one try"</button>
+                <button
+                    class="btn"
+                    type="submit"
+                    disabled=off.is_some().then_some("disabled")
+                    aria-describedby="why-retry"
+                >
+                    "Authorise one try"
+                </button>
                 <span class="why-off" id="why-retry">{off}</span>
             </div>
-        </div>
+        </form>
     }
 }

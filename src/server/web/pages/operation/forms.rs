@@ -22,6 +22,7 @@ use crate::{
             error::{Error, Result},
             evidence::{self, ResolutionRequest, Statement},
             hold,
+            reconcile::{self, RetryRequest},
             sheet::Sheet,
         },
         web::{
@@ -266,14 +267,30 @@ pub async fn state(visitor: Visitor, Path(id): Path<OperationId>, Form(form): Fo
     answer(&visitor, &id, Deed::Stated, draft, result).await
 }
 
+/// Asks the provider what became of it.
+pub async fn look_up(visitor: Visitor, operator: Operator, Path(id): Path<OperationId>) -> Result<Response> {
+    let result = reconcile::ask_now(&visitor.desk, &operator, &id).await;
+    answer(&visitor, &id, Deed::LookedUp, Draft::default(), result).await
+}
+
 #[derive(Deserialize)]
-pub struct Settled {
-    finding: ResolutionFinding,
-    /// The evidence it rests on; none to abandon.
-    #[serde(default)]
-    evidence: String,
+pub struct OneMoreTry {
+    fingerprint: String,
     #[serde(default)]
     note: String,
+}
+
+pub async fn authorize_retry(
+    visitor: Visitor,
+    Path(id): Path<OperationId>,
+    Form(form): Form<OneMoreTry>,
+) -> Result<Response> {
+    let draft = Draft { words: form.note.clone(), ..Draft::default() };
+    let unreadable = |_| Problem::at(Code::ValidationFailed, "/fingerprint", "the form names no fingerprint");
+    let request =
+        RetryRequest { fingerprint: form.fingerprint.parse::<Fingerprint>().map_err(unreadable)?, note: form.note };
+    let result = reconcile::authorize_retry(&visitor.desk, &visitor.person, &id, request).await;
+    answer(&visitor, &id, Deed::Authorised, draft, result).await
 }
 
 #[derive(Deserialize)]
@@ -315,16 +332,34 @@ pub async fn lift(
     answer(&visitor, &id, Deed::Lifted, draft, result).await
 }
 
+#[derive(Deserialize)]
+pub struct Settled {
+    finding: ResolutionFinding,
+    /// The evidence it rests on; none to abandon.
+    #[serde(default)]
+    evidence: String,
+    #[serde(default)]
+    note: String,
+    #[serde(default)]
+    duplicate_effect: bool,
+    #[serde(default)]
+    cost_minor: String,
+    #[serde(default)]
+    currency: String,
+}
+
 pub async fn resolve(visitor: Visitor, Path(id): Path<OperationId>, Form(form): Form<Settled>) -> Result<Response> {
     let draft = Draft { words: form.note.clone(), ..Draft::default() };
     let named = form.evidence.parse::<EvidenceId>().ok();
+    let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
     let request = ResolutionRequest {
         finding: form.finding,
         evidence: named.into_iter().collect(),
         note: form.note,
-        duplicate_effect: false,
-        cost_minor: None,
-        currency: None,
+        duplicate_effect: form.duplicate_effect,
+        // What is no number is refused by the rule about costs.
+        cost_minor: given(&form.cost_minor).map(|minor| minor.parse().unwrap_or(-1)),
+        currency: given(&form.currency).map(|currency| currency.to_uppercase()),
     };
     let result = evidence::resolve(&visitor.desk, &visitor.person, &id, request).await;
     answer(&visitor, &id, Deed::Resolved, draft, result).await

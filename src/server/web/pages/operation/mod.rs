@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     model::{
+        evidence::EvidenceKind,
         id::OperationId,
         operation::{Decision, Operation, ReasonCode, State},
         problem::Problem,
@@ -44,6 +45,8 @@ pub fn routes() -> Router<AppState> {
         .route("/operations/{id}/cancel", post(forms::cancel).get(back))
         .route("/operations/{id}/evidence", post(forms::state).get(back))
         .route("/operations/{id}/resolution", post(forms::resolve).get(back))
+        .route("/operations/{id}/lookup", post(forms::look_up).get(back))
+        .route("/operations/{id}/retry-authorization", post(forms::authorize_retry).get(back))
         .route("/operations/{id}/case", post(forms::assign).get(back))
         .route("/operations/{id}/override", post(forms::lift).get(back))
 }
@@ -87,10 +90,12 @@ enum Deed {
     Resolved,
     Assigned,
     Lifted,
+    LookedUp,
+    Authorised,
 }
 
 impl Deed {
-    const ALL: [(Self, &str); 8] = [
+    const ALL: [(Self, &str); 10] = [
         (Self::Approved, "approve"),
         (Self::Rejected, "reject"),
         (Self::Withdrew, "withdraw"),
@@ -99,6 +104,8 @@ impl Deed {
         (Self::Resolved, "resolution"),
         (Self::Assigned, "case"),
         (Self::Lifted, "override"),
+        (Self::LookedUp, "lookup"),
+        (Self::Authorised, "retry"),
     ];
 
     /// As it stands in the address.
@@ -256,6 +263,23 @@ impl Paper<'_> {
                 let owner = parts::plain(case.owner.as_deref().unwrap_or("nobody"));
                 format!("The case is with {owner}, due in {}.", crate::ui::time::span(case.due_at - self.now()))
             }),
+            Deed::LookedUp => {
+                let asked = sheet.evidence.iter().rfind(|item| item.kind == EvidenceKind::Lookup && item.first_hand);
+                asked.filter(|item| is_news(item.observed_at)).map(|item| {
+                    let note = parts::plain(item.note.as_deref().unwrap_or("it answered"));
+                    format!("The provider was asked: {note}. Kept as {}.", item.id)
+                })
+            }
+            Deed::Authorised => match &life.retry_authorization {
+                Some(given) if given.seconded.by == *me && is_news(given.seconded.at) => {
+                    Some("One more try is authorised. It may be claimed again, once.".to_owned())
+                }
+                _ => {
+                    let asked = life.review_case.as_ref().and_then(|case| case.retry_asked.as_ref());
+                    let asked = asked.filter(|asked| asked.by == *me && is_news(asked.at));
+                    asked.map(|_| "Your word is recorded. A second person has to agree.".to_owned())
+                }
+            },
             Deed::Lifted => {
                 let news = life.hold_override.as_ref().filter(|lifted| is_news(lifted.at) && lifted.by == *me);
                 news.map(|_| "It may pass what holds its target.".to_owned())

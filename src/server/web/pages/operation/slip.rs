@@ -43,7 +43,7 @@ pub fn slip(paper: &Paper) -> impl IntoView + use<> {
         {(!paper.is_doubtful()).then(|| say(paper))}
         {notices(paper)}
         {content::section(paper)}
-        {paper.is_doubtful().then(|| case::sections(paper))}
+        {case::was_doubtful(paper).then(|| case::sections(paper))}
         {comparison(paper)}
         {paper.sheet.replans.as_ref().map(|plan| plans::difference(&plan.op, op, &plan.changes).into_any())}
         {parts::agent_says(op.proposal.reason.as_deref())}

@@ -43,6 +43,7 @@ struct Typed {
     decision: String,
     intervention: String,
     unknown_minute: String,
+    duplicate_effect: String,
 }
 
 impl From<&UnitCosts> for Typed {
@@ -52,6 +53,7 @@ impl From<&UnitCosts> for Typed {
             decision: costs.decision_minor.to_string(),
             intervention: costs.intervention_minor.to_string(),
             unknown_minute: costs.unknown_minute_minor.to_string(),
+            duplicate_effect: costs.duplicate_effect_minor.to_string(),
         }
     }
 }
@@ -66,6 +68,7 @@ impl Typed {
             decision_minor: minor(&self.decision, "/decision_minor")?,
             intervention_minor: minor(&self.intervention, "/intervention_minor")?,
             unknown_minute_minor: minor(&self.unknown_minute, "/unknown_minute_minor")?,
+            duplicate_effect_minor: minor(&self.duplicate_effect, "/duplicate_effect_minor")?,
         })
     }
 }
@@ -119,6 +122,7 @@ fn page(visitor: &Visitor, typed: Typed, refused: Option<&Problem>) -> Page {
                 {amount("decision", "One vote", typed.decision)}
                 {amount("intervention", "One intervention: a finding, a resolved conflict, an override, a stopped run", typed.intervention)}
                 {amount("unknown_minute", "One minute in which an outcome is not known", typed.unknown_minute)}
+                {amount("duplicate_effect", "One effect that was made more than once", typed.duplicate_effect)}
                 {foot}
             </form>
         }
