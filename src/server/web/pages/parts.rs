@@ -411,6 +411,27 @@ const BRAND: &str = concat!(
 /// The marks of the states, drawn once per page.
 pub const SPRITE: &str = include_str!("marks.svg");
 
+/// The agent's own words, kept apart.
+pub fn agent_says(reason: Option<&str>) -> impl IntoView + use<> {
+    let words = match reason {
+        Some(reason) if !reason.trim().is_empty() => {
+            view! { <blockquote>{said(reason, Breaks::Keep)}</blockquote> }.into_any()
+        }
+        _ => view! { <p class="quiet">"It gave no reason."</p> }.into_any(),
+    };
+    view! {
+        <section class="sec" aria-labelledby="h-claim">
+            <div class="claim">
+                <div class="claim-head">
+                    <h2 id="h-claim" class="claim-title">"The agent says"</h2>
+                    <span>"Its own words. Nobody has checked them, and the fingerprint does not cover them."</span>
+                </div>
+                {words}
+            </div>
+        </section>
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -432,26 +453,5 @@ mod tests {
             assert!(SPRITE.contains(&format!("id=\"g-{symbol}\"")), "{symbol}");
         }
         assert!(SPRITE.contains("id=\"g-half\""));
-    }
-}
-
-/// The agent's own words, kept apart.
-pub fn agent_says(reason: Option<&str>) -> impl IntoView + use<> {
-    let words = match reason {
-        Some(reason) if !reason.trim().is_empty() => {
-            view! { <blockquote>{said(reason, Breaks::Keep)}</blockquote> }.into_any()
-        }
-        _ => view! { <p class="quiet">"It gave no reason."</p> }.into_any(),
-    };
-    view! {
-        <section class="sec" aria-labelledby="h-claim">
-            <div class="claim">
-                <div class="claim-head">
-                    <h2 id="h-claim" class="claim-title">"The agent says"</h2>
-                    <span>"Its own words. Nobody has checked them, and the fingerprint does not cover them."</span>
-                </div>
-                {words}
-            </div>
-        </section>
     }
 }

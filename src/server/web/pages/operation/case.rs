@@ -591,14 +591,6 @@ pub fn lift(paper: &Paper) -> Option<AnyView> {
     })
 }
 
-fn finding_words(finding: ResolutionFinding) -> &'static str {
-    match finding {
-        ResolutionFinding::Applied => "applied",
-        ResolutionFinding::NotApplied => "not applied",
-        ResolutionFinding::Abandon => "no proof",
-    }
-}
-
 /// The ways out, each with what it needs.
 pub fn settle(paper: &Paper) -> AnyView {
     let op = paper.op();
