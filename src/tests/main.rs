@@ -25,6 +25,7 @@ mod people;
 mod propose;
 mod providers;
 mod races;
+mod reconcile;
 mod report;
 mod resources;
 mod run_approvals;
