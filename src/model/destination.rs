@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
+    evidence::Finding,
     kind::Pattern,
     network::Network,
     problem::{Code, Problem},
@@ -44,6 +45,9 @@ pub struct Destination {
     /// How to ask what became of a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lookup: Option<Question>,
+    /// How the provider's own signed messages are read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
     /// A harmless request that shows whether the guarantees hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
@@ -127,6 +131,52 @@ pub struct Question {
     /// JSON pointer, in an item where there is a list, at which the provider repeats the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo: Option<String>,
+}
+
+/// Where a provider's own message says which request it is about, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Callback {
+    /// JSON pointer at which the provider repeats the downstream key. Nothing else binds a message to a request.
+    pub key: String,
+    /// JSON pointer to the provider's own name for the effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// JSON pointer to the word that says what became of it.
+    pub status: String,
+    /// Words that say that it was applied.
+    pub applied: Vec<String>,
+    /// Words that say that it was not applied, and will not be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_applied: Vec<String>,
+}
+
+/// What a provider's own message says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub key: String,
+    pub reference: Option<String>,
+    pub finding: Finding,
+    /// The provider's own word.
+    pub status: String,
+}
+
+impl Callback {
+    /// Reads a message; `None` where it names no key or says nothing.
+    pub fn read(&self, body: &Value) -> Option<Told> {
+        let word = |pointer: &str| match body.pointer(pointer)? {
+            Value::String(text) if !text.is_empty() => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let status = word(&self.status)?;
+        let finding = match () {
+            () if self.applied.contains(&status) => Finding::Applied,
+            () if self.not_applied.contains(&status) => Finding::NotApplied,
+            () => Finding::Inconclusive,
+        };
+        Some(Told { key: word(&self.key)?, reference: self.reference.as_deref().and_then(word), finding, status })
+    }
 }
 
 /// What an answer to a [`Question`] says.
@@ -237,6 +287,15 @@ impl Destination {
             }
             if !pointer(&question.items) || !pointer(&question.echo) {
                 return refuse("/lookup", "expected JSON pointers");
+            }
+        }
+        if let Some(callback) = &self.callback {
+            let pointers = [Some(&callback.key), callback.reference.as_ref(), Some(&callback.status)];
+            if !pointers.into_iter().flatten().all(|text| text.starts_with('/')) {
+                return refuse("/callback", "expected JSON pointers");
+            }
+            if callback.applied.iter().any(|word| callback.not_applied.contains(word)) {
+                return refuse("/callback/applied", "expected words that do not also say that it was not applied");
             }
         }
         match self.replies.keys().find(|status| !(200..=599).contains(*status)) {
@@ -399,6 +458,11 @@ mod tests {
             (json!({"lookup": {"path": "/charges"}}), "/lookup/path"),
             (json!({"lookup": {"path": "/charges/{id}"}}), "/lookup/path"),
             (json!({"replies": {"100": "applied"}}), "/replies"),
+            (json!({"callback": {"key": "key", "status": "/status", "applied": []}}), "/callback"),
+            (
+                json!({"callback": {"key": "/key", "status": "/s", "applied": ["a"], "not_applied": ["a"]}}),
+                "/callback/applied",
+            ),
         ] {
             let problem = destination(more).check().unwrap_err();
             assert_eq!(problem.members["errors"][0]["pointer"], format!("/destination{place}"));

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     service::{By, Desk, audit, cancel, error::Result, operation::load, reconcile as outcomes},
-    store::{lease, operation, run},
+    store::{lease, operation, provider, run},
 };
 use crate::model::time::Timestamp;
 
@@ -89,7 +89,7 @@ pub async fn reconcile(desk: &Desk) -> Result<usize> {
     outcomes::step(desk).await
 }
 
-/// Forgets events too old to resume from, and keys and ended leases past their retention; how many there were.
+/// Forgets events too old to resume from, and keys, ended leases and providers' messages past their retention; how many there were.
 pub async fn tidy(desk: &Desk) -> Result<usize> {
     let retention_ms = desk.config.key_retention_s.saturating_mul(1000);
     desk.commit(move |tx| {
@@ -99,7 +99,8 @@ pub async fn tidy(desk: &Desk) -> Result<usize> {
             let past_retention = Timestamp(now.saturating_sub(retention_ms));
             let keys = operation::expire_keys(tx, past_retention).await?;
             let leases = lease::forget(tx, past_retention).await?;
-            Ok(Ok((events + keys + leases) as usize))
+            let messages = provider::forget_messages(tx, past_retention).await?;
+            Ok(Ok((events + keys + leases + messages) as usize))
         })
     })
     .await

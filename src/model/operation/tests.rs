@@ -433,7 +433,8 @@ impl Trial {
     }
 
     fn resolve(&mut self, by: u128, found: ResolutionFinding) -> Reply {
-        self.done(resolve(&self.op, finding(by, found), self.now))
+        let people = rules::Conclusion::of(&self.op, None);
+        self.done(resolve(&self.op, finding(by, found), people, self.now))
     }
 
     fn decide(&mut self, by: u128, action: Action) -> Reply {
@@ -1340,12 +1341,19 @@ fn an_unknown_outcome_gets_an_owner_and_is_resolved_by_evidence() {
     }
     let mut trial = Trial::in_review(false);
     let nothing = Resolution { evidence: Vec::new(), ..finding(1, ResolutionFinding::NotApplied) };
-    let problem = resolve(&trial.op, nothing.clone(), trial.now).unwrap_err();
+    let problem = resolve(&trial.op, nothing.clone(), rules::Conclusion::One, trial.now).unwrap_err();
     assert_eq!(problem.members["errors"][0]["pointer"], "/evidence");
     let silent = Resolution { note: " ".into(), ..finding(1, ResolutionFinding::Abandon) };
-    assert_eq!(resolve(&trial.op, silent, trial.now).unwrap_err().members["errors"][0]["pointer"], "/note");
+    assert_eq!(
+        resolve(&trial.op, silent, rules::Conclusion::One, trial.now).unwrap_err().members["errors"][0]["pointer"],
+        "/note"
+    );
     let abandoned = Resolution { finding: ResolutionFinding::Abandon, ..nothing };
-    assert_eq!(trial.done(resolve(&trial.op, abandoned, trial.now)), Ok(true), "without proof, and it says so");
+    assert_eq!(
+        trial.done(resolve(&trial.op, abandoned, rules::Conclusion::One, trial.now)),
+        Ok(true),
+        "without proof, and it says so"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `provider add | credential | reseal | check | list`
+//! `provider add | credential | callback-secret | reseal | check | list`
 
 use std::{io, path::PathBuf};
 
@@ -12,7 +12,7 @@ use crate::{
     },
     server::{
         config::{Config, Secret},
-        service::{account::Administrator, catalogue::Saved, error::Error, provider},
+        service::{account::Administrator, callback, catalogue::Saved, error::Error, provider},
     },
 };
 
@@ -25,6 +25,8 @@ pub enum Word {
     },
     /// Keep the credential that goes out to a provider, sealed; it is read from standard input
     Credential { name: ProviderName },
+    /// Keep the secret that signs a provider's callbacks, sealed; it is read from standard input
+    CallbackSecret { name: ProviderName },
     /// Seal what is still sealed under an older key under the newest
     Reseal,
     /// Show against the real destination, or its sandbox, whether the declared guarantees hold
@@ -48,11 +50,12 @@ impl Word {
                 print(&format!("{}\t{}", view.name, view.version))?;
             }
             Self::Credential { name } => {
-                let mut line = String::new();
-                io::stdin().read_line(&mut line)?;
-                let secret = Secret(line.trim_end_matches(['\r', '\n']).to_owned());
-                provider::set_credential(&desk, &admin, &name, secret).await?;
+                provider::set_credential(&desk, &admin, &name, secret_line()?).await?;
                 say(&format!("the credential of `{name}` is kept, sealed"));
+            }
+            Self::CallbackSecret { name } => {
+                callback::set_secret(&desk, &admin, &name, secret_line()?).await?;
+                say(&format!("the callback secret of `{name}` is kept, sealed"));
             }
             Self::Reseal => say(&format!("{} credentials sealed anew", provider::reseal(&desk).await?)),
             Self::Check { name } => {
@@ -78,4 +81,11 @@ impl Word {
         desk.store.close().await;
         Ok(())
     }
+}
+
+/// One line of standard input.
+fn secret_line() -> Result<Secret> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    Ok(Secret(line.trim_end_matches(['\r', '\n']).to_owned()))
 }

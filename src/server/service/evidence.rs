@@ -9,6 +9,7 @@ use super::{
     decide::carry_out,
     error::Result,
     operation::{load, record_refusal, sees},
+    reconcile,
 };
 use crate::{
     model::{
@@ -20,7 +21,7 @@ use crate::{
         money::Currency,
         operation::{
             Cost, Operation, Resolution, ResolutionFinding, ReviewCase, State,
-            rules::{self, Done},
+            rules::{self, Conclusion, Done},
         },
         problem::{Code, Problem},
         time::Timestamp,
@@ -235,7 +236,7 @@ pub struct ResolutionRequest {
     pub currency: Option<String>,
 }
 
-/// Resolves an unknown outcome. Money takes two people, and abandoning takes an admin.
+/// Resolves an unknown outcome. Money takes two people, as does what its provider declares so; abandoning takes an admin.
 ///
 /// # Errors
 /// `forbidden`, `invalid_state`, `validation_failed`.
@@ -305,6 +306,8 @@ async fn resolve_in(
             Err(problem) => return Ok(Err(problem)),
         }
     }
+    let contract = reconcile::contract_of(tx, &op).await?.0;
+    let people = Conclusion::of(&op, contract.as_ref());
     let resolution = Resolution {
         finding: request.finding,
         by: person.id().clone(),
@@ -315,7 +318,7 @@ async fn resolve_in(
         cost,
         at: tx.now(),
     };
-    let result: std::result::Result<Done, Problem> = rules::resolve(&op, resolution, tx.now());
+    let result: std::result::Result<Done, Problem> = rules::resolve(&op, resolution, people, tx.now());
     carry_out(tx, &by, op, Event::ReportRefused, result).await
 }
 

@@ -3,6 +3,7 @@
 pub mod account;
 pub mod agents;
 pub mod audit;
+pub mod callback;
 pub mod cancel;
 pub mod case;
 pub mod catalogue;

@@ -140,10 +140,7 @@ pub async fn known(desk: &Desk, conn: &mut Conn, op: &Operation, now: Timestamp)
     else {
         return Ok(None);
     };
-    let (contract, proofs) = match &op.proposal.provider {
-        Some(name) => contract(conn, name).await?,
-        None => (None, Proofs::default()),
-    };
+    let (contract, proofs) = contract_of(conn, op).await?;
     let standing = standing_at(desk, conn, op, now).await?;
     let approval = &op.life.approval;
     let approval_in_force = approval.withdrawn_at.is_none_or(|_| approval.granted_at.is_some())
@@ -161,8 +158,13 @@ pub async fn known(desk: &Desk, conn: &mut Conn, op: &Operation, now: Timestamp)
     }))
 }
 
-async fn contract(conn: &mut Conn, name: &str) -> store::Result<(Option<Contract>, Proofs)> {
-    let Some(stored) = providers::find(conn, name).await? else { return Ok((None, Proofs::default())) };
+/// What its provider declares now, and what has been shown of it.
+pub async fn contract_of(conn: &mut Conn, op: &Operation) -> store::Result<(Option<Contract>, Proofs)> {
+    let stored = match &op.proposal.provider {
+        Some(name) => providers::find(conn, name).await?,
+        None => None,
+    };
+    let Some(stored) = stored else { return Ok((None, Proofs::default())) };
     let contract = provider::read(&stored)?;
     let proofs = providers::proofs(conn, &contract.name, stored.version).await?;
     Ok((Some(contract), proofs))
@@ -222,10 +224,7 @@ pub async fn look_up(desk: &Desk, source: Source, id: &OperationId) -> Result<(O
             .with("state", op.life.state)
             .into());
     }
-    let contract = match &op.proposal.provider {
-        Some(name) => contract(&mut conn, name).await?.0,
-        None => None,
-    };
+    let contract = contract_of(&mut conn, &op).await?.0;
     drop(conn);
     let contract = contract.ok_or_else(|| refuse("No provider has declared how it is asked about this"))?;
     // Whatever the answer shows was so when it was asked, and may have changed since.

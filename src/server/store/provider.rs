@@ -125,3 +125,27 @@ pub async fn set_credential(tx: &mut Tx, name: &str, sealed: &str) -> Result<()>
     tx.execute(upsert.bind(name).bind(sealed).bind(now)).await?;
     Ok(())
 }
+
+/// The sealed secret of a provider's signatures.
+pub async fn callback_secret(conn: &mut Conn, name: &ProviderName) -> Result<Option<String>> {
+    let query = sql("SELECT sealed FROM credential WHERE provider = $1").bind(callback_owner(name));
+    conn.fetch_optional(query).await?.map(|row| row.text("sealed")).transpose()
+}
+
+/// Under which name the secret of a provider's signatures is kept beside the credentials; no provider is called so.
+pub fn callback_owner(name: &ProviderName) -> String {
+    format!("{name}:callback")
+}
+
+/// Notes that a provider's message came; `false` where it came before.
+pub async fn note_message(tx: &mut Tx, name: &ProviderName, id: &str) -> Result<bool> {
+    let now = tx.now();
+    let insert = sql("INSERT INTO provider_message (provider, id, received_at) VALUES ($1, $2, $3) \
+                      ON CONFLICT (provider, id) DO NOTHING");
+    Ok(tx.execute(insert.bind(name.as_str()).bind(id).bind(now)).await? == 1)
+}
+
+/// Forgets messages that came before `before`; how many there were.
+pub async fn forget_messages(tx: &mut Tx, before: Timestamp) -> Result<u64> {
+    tx.execute(sql("DELETE FROM provider_message WHERE received_at < $1").bind(before)).await
+}

@@ -4,7 +4,10 @@
 //! [`crate::model::resend`], and what people conclude names the evidence it rests on.
 
 use super::*;
-use crate::model::evidence::{Evidence, Finding};
+use crate::model::{
+    evidence::{Evidence, Finding},
+    provider::Contract,
+};
 
 /// Rows 18 and 19, and 15 and 16 where the provider speaks before anybody lost track: `proof` is first-hand and bound,
 /// and the caller has found that it settles the outcome.
@@ -191,9 +194,23 @@ pub fn dispute(op: &Operation, case: ReviewCase, actor: Actor, now: Timestamp) -
     Some(step)
 }
 
-/// Rows 22, 25 and the end of 28. Money takes two people: the first finding waits for a second one that agrees. The
+/// How many people it takes to say what became of a lost answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conclusion {
+    One,
+    /// Two who agree: money always, and wherever the provider's declaration asks for it.
+    Two,
+}
+
+impl Conclusion {
+    pub fn of(op: &Operation, contract: Option<&Contract>) -> Self {
+        if op.proposal.money || contract.is_some_and(|contract| contract.two_people) { Self::Two } else { Self::One }
+    }
+}
+
+/// Rows 22, 25 and the end of 28. Where it takes two people, the first finding waits for a second one that agrees. The
 /// caller has checked who may conclude what, and that the evidence named says so.
-pub fn resolve(op: &Operation, resolution: Resolution, now: Timestamp) -> Result<Done> {
+pub fn resolve(op: &Operation, resolution: Resolution, people: Conclusion, now: Timestamp) -> Result<Done> {
     use ResolutionFinding::*;
     let disputed = op.life.disputed && op.life.state.is_terminal();
     let case = match &op.life.review_case {
@@ -217,7 +234,7 @@ pub fn resolve(op: &Operation, resolution: Resolution, now: Timestamp) -> Result
         return Err(Problem::at(Code::ValidationFailed, "/evidence", detail));
     }
     let actor = Actor::human(&resolution.by);
-    if op.proposal.money && resolution.finding != Abandon {
+    if people == Conclusion::Two && resolution.finding != Abandon {
         match case.seconded.as_ref().filter(|first| first.finding == resolution.finding) {
             None => return Ok(Done::Step(second(op, resolution, actor, now))),
             Some(first) if first.by == resolution.by => return Ok(Done::Already),

@@ -2,6 +2,7 @@
 
 mod agents;
 mod audit;
+mod callbacks;
 mod cases;
 mod catalogue;
 mod conflict_map;
@@ -43,6 +44,7 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
     let described = OpenApiRouter::new()
         .merge(agents::routes())
         .merge(audit::routes())
+        .merge(callbacks::routes())
         .merge(cases::routes())
         .merge(catalogue::routes())
         .merge(conflicts::routes())

@@ -14,7 +14,7 @@ use crate::{
     model::provider::ProviderName,
     server::{
         config::Secret,
-        service::{Desk, catalogue::Saved, error::Result, provider},
+        service::{Desk, callback, catalogue::Saved, error::Result, provider},
         web::{
             auth::{Admin, PersonIdentity},
             body::{Path, StrictJson},
@@ -24,7 +24,7 @@ use crate::{
 };
 
 pub fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(list, add)).routes(routes!(read, keep_credential)).routes(routes!(check))
+    OpenApiRouter::new().routes(routes!(list, add)).routes(routes!(read, keep_secrets)).routes(routes!(check))
 }
 
 #[utoipa::path(
@@ -68,7 +68,11 @@ async fn add(desk: Desk, admin: Admin, StrictJson(document): StrictJson<Value>) 
 #[serde(deny_unknown_fields)]
 struct Change {
     /// Goes out with every request to the destination; it is sealed at rest and never shown again.
-    credential: String,
+    #[serde(default)]
+    credential: Option<String>,
+    /// Signs the provider's callbacks: `whsec_` and base64. It is sealed like the credential.
+    #[serde(default)]
+    callback_secret: Option<String>,
 }
 
 #[utoipa::path(
@@ -79,13 +83,19 @@ struct Change {
     params(("name" = String, Path)),
     responses((status = 200, description = "Done", body = Object)),
 )]
-async fn keep_credential(
+async fn keep_secrets(
     desk: Desk,
     admin: Admin,
     Path(name): Path<ProviderName>,
     StrictJson(change): StrictJson<Change>,
 ) -> Result<Json<Value>> {
-    provider::set_credential(&desk, &(&admin).into(), &name, Secret(change.credential)).await?;
+    let admin = (&admin).into();
+    if let Some(credential) = change.credential {
+        provider::set_credential(&desk, &admin, &name, Secret(credential)).await?;
+    }
+    if let Some(secret) = change.callback_secret {
+        callback::set_secret(&desk, &admin, &name, Secret(secret)).await?;
+    }
     Ok(Json(json!({"provider": provider::get(&desk, &name).await?})))
 }
 
