@@ -1,6 +1,7 @@
 //! Evidence: an immutable, attributed statement about an outcome.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{audit::Actor, id::EvidenceId, time::Timestamp};
@@ -44,6 +45,10 @@ pub struct Evidence {
     /// `sha256:` and hex over the salted statement.
     pub digest: String,
     pub note: Option<String>,
+    /// What was seen, as it was. It is kept apart and can be erased; `digest` covers it for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub body: Option<Value>,
     /// Counterfoil asked the provider, or verified its signature, itself.
     #[serde(default)]
     pub first_hand: bool,

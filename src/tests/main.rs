@@ -3,6 +3,7 @@
 
 mod audit;
 mod backup;
+mod callbacks;
 mod cases;
 mod catalogue;
 mod claim;

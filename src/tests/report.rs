@@ -257,4 +257,22 @@ on_both_databases! {
         run.post(&path, body).await.ok(201);
         asha.call(axum::http::Method::DELETE, &path).await.refused(405, "method_not_allowed");
     }
+    async fn evidence_keeps_what_was_seen_beside_the_log_and_up_to_a_cap(app: App) {
+        let (asha, _, run) = app.world().await;
+        let (op, _) = sent(&asha, &run, ticket("Rotate")).await;
+        let path = format!("operations/{}/evidence", id_of(&op));
+        let seen = |body: Value| json!({"finding": "applied", "kind": "receipt", "observed_at": NOW, "body": body});
+        let receipt = json!({"receipt": "planted-receipt", "lines": [1, null]});
+        let kept = run.post(&path, seen(receipt.clone())).await.ok(201).body["evidence"].clone();
+        assert_eq!((&kept["body"], &evidence(&run, &op).await[0]), (&receipt, &kept));
+        let other = run.post(&path, seen(json!({"receipt": "another"}))).await.ok(201).body["evidence"]["digest"].clone();
+        assert_ne!(other, kept["digest"], "the digest covers the body");
+        let export = app.export().await;
+        assert!(export.contains(kept["digest"].as_str().unwrap()) && !export.contains("planted-receipt"));
+
+        let roomy = run.at(&app.node(&[("COUNTERFOIL_MAX_BODY_BYTES", "1048576")]).await);
+        let refused = roomy.post(&path, seen(json!("x".repeat(64 * 1024)))).await.refused(422, "validation_failed");
+        assert_eq!(refused.body["errors"][0]["pointer"], "/body");
+        roomy.post(&path, seen(json!("x".repeat(64 * 1024 - 2)))).await.ok(201);
+    }
 }

@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
@@ -92,7 +93,7 @@ pub async fn take(desk: &Desk, name: &str, message: Message) -> Result<Taken> {
                 return Ok(Ok(Taken::Repeated));
             }
             let taken = match told {
-                Some(told) => keep(&desk_in, tx, &name, told).await?,
+                Some(told) => keep(&desk_in, tx, &name, told, body).await?,
                 None => Taken::Unbound,
             };
             Ok(Ok(taken))
@@ -101,7 +102,7 @@ pub async fn take(desk: &Desk, name: &str, message: Message) -> Result<Taken> {
     .await
 }
 
-async fn keep(desk: &Desk, tx: &mut Tx, name: &ProviderName, told: Told) -> store::Result<Taken> {
+async fn keep(desk: &Desk, tx: &mut Tx, name: &ProviderName, told: Told, body: Value) -> store::Result<Taken> {
     let Ok(id) = told.key.parse::<OperationId>() else { return Ok(Taken::Unbound) };
     let Ok(op) = load(tx, &id).await? else { return Ok(Taken::Unbound) };
     if op.proposal.provider.as_deref() != Some(name.as_str()) || !op.life.may_have_applied {
@@ -114,6 +115,7 @@ async fn keep(desk: &Desk, tx: &mut Tx, name: &ProviderName, told: Told) -> stor
         reference: told.reference,
         observed_at: tx.now(),
         note: Some(format!("the provider says `{}` of this downstream key", told.status)),
+        body: Some(body).filter(|body| json::canonical(body).len() <= evidence::MAX_BODY),
     };
     let (op, kept) = evidence::keep(tx, &source, op, statement).await?;
     match op.life.state {

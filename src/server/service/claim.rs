@@ -290,6 +290,7 @@ pub async fn accepted(desk: &Desk, worker: &Worker, id: &OperationId, request: A
             let claimed = claim_ref(&worker, &request.claim_id, request.claim_fence);
             let result = rules::accepted(&op, &claimed, &request.provider_reference, tx.now());
             let queued = evidence::Statement {
+                body: None,
                 finding: Finding::Inconclusive,
                 kind: EvidenceKind::LateReport,
                 reference: Some(request.provider_reference),
@@ -411,6 +412,7 @@ async fn outcome_in(
     let result = rules::report(&op, &claimed, &report, tx.now());
     let moved = matches!(result, Ok(Reported::Done(Done::Step(_))));
     let stated = evidence::Statement {
+        body: None,
         finding: match report.status {
             OutcomeStatus::Succeeded => Finding::Applied,
             OutcomeStatus::Failed | OutcomeStatus::Conflicted => Finding::NotApplied,

@@ -36,6 +36,8 @@ use crate::{
 /// Characters of a note, and of a provider's reference.
 const MAX_NOTE: usize = 4_000;
 const MAX_REFERENCE: usize = 500;
+/// Bytes of an attached body in canonical JSON.
+pub const MAX_BODY: usize = 64 * 1024;
 
 /// What somebody states.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -49,6 +51,10 @@ pub struct Statement {
     pub observed_at: Timestamp,
     #[serde(default)]
     pub note: Option<String>,
+    /// What was seen, as it was: a receipt, a reply.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub body: Option<Value>,
 }
 
 /// The salted digest of a body, as the log carries it.
@@ -77,6 +83,9 @@ pub async fn add(
     }
     if statement.note.as_ref().is_some_and(|text| text.chars().count() > MAX_NOTE) {
         return Err(invalid("/note", format!("expected at most {MAX_NOTE} characters")).into());
+    }
+    if statement.body.as_ref().is_some_and(|body| json::canonical(body).len() > MAX_BODY) {
+        return Err(invalid("/body", format!("expected at most {MAX_BODY} bytes")).into());
     }
     if matches!(statement.kind, EvidenceKind::Callback | EvidenceKind::LateReport) {
         return Err(invalid("/kind", "expected lookup, receipt or statement".to_owned()).into());
@@ -133,10 +142,13 @@ pub async fn keep(
 ) -> store::Result<(Operation, Evidence)> {
     let (now, by) = (tx.now(), &source.by);
     let salt = operation::salt(tx, op.id()).await?;
-    let words = serde_json::json!({
+    let mut words = serde_json::json!({
         "finding": statement.finding, "kind": statement.kind, "reference": statement.reference,
         "observed_at": statement.observed_at, "note": statement.note,
     });
+    if let Some(body) = &statement.body {
+        words["body"] = body.clone();
+    }
     let bound = source.first_hand || binds(&op, statement.reference.as_deref());
     let kept = Evidence {
         id: ids::new::<EvidenceId>(now),
@@ -148,6 +160,7 @@ pub async fn keep(
         by_name: source.name.clone(),
         digest: digest(&salt, &words),
         note: statement.note,
+        body: statement.body,
         first_hand: source.first_hand,
         bound,
     };

@@ -239,7 +239,8 @@ pub async fn look_up(desk: &Desk, source: Source, id: &OperationId) -> Result<(O
         Ok(Found::Unclear) => (Finding::Inconclusive, None, "the answer says neither yes nor no".to_owned()),
         Err(words) => (Finding::Inconclusive, None, words),
     };
-    let statement = Statement { finding, kind: EvidenceKind::Lookup, reference, observed_at, note: Some(note) };
+    let statement =
+        Statement { finding, kind: EvidenceKind::Lookup, reference, observed_at, note: Some(note), body: None };
     let (desk_in, id) = (desk.clone(), id.clone());
     desk.commit(move |tx| {
         Box::pin(async move {

@@ -98,13 +98,6 @@ impl Provider {
         self.behave(|habits| habits.answer = answer);
     }
 
-    /// The effect of a request that somebody else sent under `key`.
-    pub fn apply(&self, key: &str) {
-        let mut effects = self.effects.lock().unwrap();
-        let id = format!("ch_{}", effects.len() + 1);
-        effects.push(Effect { id, key: key.to_owned(), body: Value::Null, headers: HeaderMap::new() });
-    }
-
     pub fn effects(&self) -> Vec<Effect> {
         self.effects.lock().unwrap().clone()
     }

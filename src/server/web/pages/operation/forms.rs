@@ -256,6 +256,7 @@ pub async fn state(visitor: Visitor, Path(id): Path<OperationId>, Form(form): Fo
     let draft = Draft { words: form.note.clone(), reference: form.reference.clone(), ..Draft::default() };
     let given = |text: String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
     let statement = Statement {
+        body: None,
         finding: form.finding,
         kind: form.kind,
         reference: given(form.reference),
