@@ -26,7 +26,7 @@ const POLICY: &str = "notification-policy/prod-alerts";
 async fn agent_process() {
     let set = |name: &str| std::env::var(format!("COLLIDE_{name}")).unwrap();
     let folder = PathBuf::from(set("FOLDER"));
-    let client = reqwest::Client::new();
+    let client = counterfoil::server::gateway::http::builder().build().unwrap();
     let url = format!("{}/api/v1/resources/{POLICY}", set("URL"));
     let read = client.get(&url).bearer_auth(set("TOKEN")).send().await.unwrap();
     let tag = read.headers()["etag"].to_str().unwrap().to_owned();

@@ -18,7 +18,7 @@ use crate::{
         kind::Risk,
         operation::{Decision, ReasonCode, State},
     },
-    server::ids,
+    server::{gateway, ids},
 };
 
 /// Seconds of one long poll.
@@ -50,7 +50,8 @@ pub struct Api {
 
 impl Api {
     pub fn new(address: SocketAddr, public_url: &str) -> Self {
-        Self { http: Client::new(), base: format!("http://{address}/api/v1"), public_url: public_url.to_owned() }
+        let http = gateway::http::builder().build().unwrap_or_default();
+        Self { http, base: format!("http://{address}/api/v1"), public_url: public_url.to_owned() }
     }
 
     fn post(&self, path: &str, body: &Value) -> RequestBuilder {

@@ -11,7 +11,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use reqwest::{
-    Client, Request, Url, dns,
+    Client, ClientBuilder, Request, Url, dns,
     header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue},
     redirect,
 };
@@ -119,6 +119,13 @@ pub enum NoReply {
 
 fn not_sent(words: impl Into<String>) -> NoReply {
     NoReply::NotSent(words.into())
+}
+
+/// A client in the making, with the cryptography it takes for TLS in place.
+pub fn builder() -> ClientBuilder {
+    // Fails only where another provider is installed already, which is as good.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    Client::builder()
 }
 
 /// The address of one request: `path` and `query` behind the base, and nowhere else.
@@ -245,9 +252,7 @@ impl Http {
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
         }
-        // Fails only where another provider is installed already, which is as good.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let client = Client::builder()
+        let client = builder()
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy()

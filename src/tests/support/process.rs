@@ -36,7 +36,7 @@ impl Place {
             ("COUNTERFOIL_DATA_DIR", folder.path().display().to_string()),
         ];
         all.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        let client = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
+        let client = counterfoil::server::gateway::http::builder().timeout(PATIENCE).build().unwrap();
         Self { folder, settings: all, url: format!("http://127.0.0.1:{port}"), client }
     }
 
