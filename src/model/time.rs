@@ -25,6 +25,11 @@ impl Timestamp {
     pub fn plus_seconds(self, seconds: i64) -> Self {
         Self(self.0.saturating_add(seconds.saturating_mul(1000)))
     }
+
+    /// The day in UTC, `2026-12-01`.
+    pub fn day(self) -> String {
+        DateTime::from_timestamp_millis(self.0).unwrap_or_default().format("%Y-%m-%d").to_string()
+    }
 }
 
 /// Milliseconds from `rhs` to `self`.

@@ -11,11 +11,11 @@ use std::{
 
 use axum::http::Method;
 use counterfoil::server::gateway::{self, circuit::CircuitState, http::Resolve};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use serde_json::{Value, json};
 
 use crate::support::{
-    App, Person, Program, fresh_key, id_of, merge, on_both_databases,
+    App, Person, Program, fresh_key, id_of, merge, on_both_databases, postgres, process,
     provider::{Answer, Machine, Provider, Script},
 };
 
@@ -152,6 +152,71 @@ on_both_databases! {
             let refused = place.run.propose_as(&fresh_key(), place.proposal(more)).await.refused(422, "validation_failed");
             assert_eq!(refused.body["errors"][0]["pointer"], "/params/destination");
         }
+    }
+
+    async fn people_see_what_a_lost_answer_means_and_how_requests_go(app: App) {
+        let provider = Provider::start().await;
+        let place = Place::new(&app, provider.contract(json!({}))).await;
+        let op = place.propose(json!({})).await;
+        let guarantee = async || {
+            let body = place.asha.get(&format!("operations/{}/review", id_of(&op))).await.ok(200).body;
+            body["review"]["guarantee"].as_str().unwrap().to_owned()
+        };
+        let before = guarantee().await;
+        assert!(before.contains("That it honours the key: never shown."), "{before}");
+        assert!(before.contains(&format!("Counterfoil itself sends it, to http://{}.", provider.address)), "{before}");
+        place.ada.post("providers/payments/check", json!({})).await.ok(200);
+        let shown = guarantee().await;
+        assert!(shown.contains("shown on 2026-12-01, which counts until 2026-12-31"), "{shown}");
+        app.advance_s(60);
+        assert_eq!(guarantee().await, shown, "it does not change while somebody reads it");
+
+        for (reader, sees) in [(&place.asha, false), (&place.ada, true)] {
+            let list = reader.get("/settings/providers").await.ok(200).text;
+            assert!(list.contains("proven") && list.contains("go out"), "{list}");
+            let page = reader.get("/settings/providers/payments").await.ok(200).text;
+            assert_eq!(page.contains("never shown again"), sees);
+            assert!(!page.contains("planted"));
+        }
+        let form = |path: &str, body: &str| {
+            place.ada.call(Method::POST, path).raw("application/x-www-form-urlencoded", body.to_owned())
+        };
+        let refused = form("/settings/providers", "document=%7B%22name%22%3A%22x%22%7D").await;
+        assert!(refused.status == 422 && refused.text.contains("Nothing was saved."), "{}", refused.text);
+        form("/settings/providers/payments/check", "").await.ok(303);
+        form("/settings/providers/payments/credential", "credential=fresh-one").await.ok(303);
+        for _ in 0..3 {
+            provider.answers(Answer::Failed(503));
+            place.sent().await;
+        }
+        assert!(place.ada.get("/settings/providers").await.ok(200).text.contains("held until"));
+    }
+
+    async fn a_kind_of_ones_own_goes_through_the_gateway_if_it_says_what_is_sent(app: App) {
+        let provider = Provider::start().await;
+        let place = Place::new(&app, provider.contract(json!({}))).await;
+        let kind = |params: Value| {
+            let required: Vec<_> = params.as_object().unwrap().keys().cloned().collect();
+            json!({
+                "name": "acme.charge", "title": "Charge",
+                "schema": {"type": "object", "additionalProperties": false, "required": required, "properties": params},
+                "target": "body", "verb": "pay", "consequence": "Charges {{ params.path }}", "rollback": "Refund it",
+                "risk": "medium", "conditional": "never", "lease": "never", "resolver": "irreversible",
+                "executor": "gateway", "provider": "payments",
+            })
+        };
+        let text = json!({"type": "string"});
+        let refused = place.ada.post("kinds", kind(json!({"amount": {"type": "integer"}}))).await;
+        assert_eq!(refused.refused(422, "validation_failed").body["errors"][0]["pointer"], "/executor");
+        place.ada.post("kinds", kind(json!({"method": text, "path": text}))).await.ok(201);
+        let more = json!({"kind": "acme.charge", "params": {"method": "POST", "path": "/charges"}});
+        let op = place.approved(more).await;
+        assert_eq!(place.step().await, 1);
+        assert_eq!(place.run.read(&op).await["state"], "succeeded");
+        let more = json!({"kind": "acme.charge", "params": {"method": "POST", "path": "/v1%2f..%2fadmin"}});
+        let op = place.approved(more).await;
+        assert_eq!((place.step().await, place.circuit()), (0, CircuitState::Closed));
+        assert_eq!(place.run.read(&op).await["state"], "approved");
     }
 
     async fn a_reply_proves_no_more_than_it_says(app: App) {
@@ -376,4 +441,71 @@ on_both_databases! {
             assert_eq!(place.run.read(&op).await["state"], "succeeded");
         }
     }
+}
+
+// Processes
+
+/// Kills the server at one point of a request's way. What the provider keeps by its key is asked for after the restart,
+/// and sent again only where it is not there.
+async fn a_kill_leaves_one_effect(database: Option<String>, point: &str) {
+    let provider = Provider::start().await;
+    let mut desk = match database {
+        Some(url) => process::Place::new(&[("COUNTERFOIL_DATABASE_URL", &url)]),
+        None => process::Place::new(&[]),
+    };
+    let marker = desk.folder().join("reached");
+    desk.set("COUNTERFOIL_FAULT", &format!("{point}:{}", marker.display()));
+    let mut server = desk.serve().await;
+    let cookie = desk.person("asha", "approver", "approvers").await;
+    desk.person("omar", "viewer", "none").await;
+    let agent = desk.cli(&["agent", "add", "payer", "--owner", "omar"], "");
+    let run = desk.start_run(&agent).await;
+    let mut contract = provider.contract(json!({"max_in_flight_s": 1}));
+    contract["destination"]["timeout_s"] = json!(1);
+    desk.cli(&["provider", "add", "-"], &contract.to_string());
+    desk.cli(&["provider", "credential", "payments"], CREDENTIAL);
+    assert_eq!(desk.cli(&["provider", "check", "payments"], "").matches("\tpassed\t").count(), 2);
+
+    let params = json!({"destination": "payments", "method": "POST", "path": "/charges", "body": {"amount": 5}});
+    let body = json!({"kind": "http.request", "target": "charge/c1", "params": params});
+    let call = desk.post("operations", &run, &body).header("idempotency-key", fresh_key());
+    let op = call.send().await.unwrap().json::<Value>().await.unwrap()["operation"].clone();
+    let path = format!("operations/{}", id_of(&op));
+    let view = desk.look(&path, &cookie).send().await.unwrap().json::<Value>().await.unwrap();
+    let vote = json!({
+        "decision": "approve", "fingerprint": op["fingerprint"], "review_digest": view["review_digest"],
+        "confirm_target": "charge/c1",
+    });
+    assert_eq!(desk.send(&format!("{path}/decisions"), &cookie, &vote).send().await.unwrap().status(), 200);
+    process::reached(&marker).await;
+    server.signal("KILL");
+    server.wait();
+    desk.unset("COUNTERFOIL_FAULT");
+    let _server = desk.serve().await;
+    let mut known = String::new();
+    loop {
+        let read = desk.get(&format!("{path}?wait=30"), &run).header("if-none-match", &known).send().await.unwrap();
+        known = read.headers()["etag"].to_str().unwrap().to_owned();
+        let Ok(now) = read.json::<Value>().await else { continue };
+        assert_ne!(now["operation"]["state"], "needs_review", "{point}: {now}");
+        if now["operation"]["state"] == "succeeded" {
+            break;
+        }
+    }
+    let made = provider.effects().into_iter().filter(|effect| effect.key == id_of(&op)).count();
+    assert_eq!(made, 1, "{point}");
+    desk.log_verifies();
+}
+
+const POINTS: [&str; 4] = ["gateway_sent", "gateway_before_byte", "gateway_after_reply", "before_outcome"];
+
+#[tokio::test]
+async fn a_kill_leaves_one_effect_on_sqlite() {
+    join_all(POINTS.map(|point| a_kill_leaves_one_effect(None, point))).await;
+}
+
+#[tokio::test]
+async fn a_kill_leaves_one_effect_on_postgres() {
+    let each = async |point| a_kill_leaves_one_effect(Some(postgres::fresh_database().await), point).await;
+    join_all(POINTS.map(each)).await;
 }

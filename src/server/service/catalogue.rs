@@ -195,8 +195,14 @@ pub async fn add_kind(desk: &Desk, admin: &Administrator, document: &Value) -> R
         return Err(Problem::at(Code::ValidationFailed, "/name", detail).into());
     }
     if kind.executor == Executor::Gateway {
-        let detail = "the gateway sends `http.request` alone; leave this out and let an executor carry the kind out";
-        return Err(Problem::at(Code::ValidationFailed, "/executor", detail).into());
+        let asked = |name: &str| {
+            kind.schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
+        };
+        if !asked("method") || !asked("path") || !(asked("destination") || kind.provider.is_some()) {
+            let detail = "the gateway sends what the parameters say: require `method` and `path`, and `destination` where \
+                          the kind names no provider; or leave this out and let an executor carry the kind out";
+            return Err(Problem::at(Code::ValidationFailed, "/executor", detail).into());
+        }
     }
     let document = serde_json::to_value(&kind).map_err(super::error::Error::internal)?;
     CompiledKind::compile(kind, 0)?;

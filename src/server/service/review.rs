@@ -2,7 +2,13 @@
 
 use serde_json::Value;
 
-use super::{Desk, error::Result, operation, resource::managed};
+use super::{
+    Desk,
+    error::Result,
+    operation,
+    provider::{self, ProviderView},
+    resource::managed,
+};
 use crate::{
     model::{
         approval::{Duplicate, OldPlan, Review},
@@ -10,9 +16,10 @@ use crate::{
         id::OperationId,
         json,
         operation::{Operation, State},
+        provider::{Idempotency, Lookup, PROOF_VALID_S},
     },
     server::{
-        store::{self, Conn, operation as operations, resource},
+        store::{self, Conn, operation as operations, provider::Guarantee, resource},
         web::auth::PersonIdentity,
     },
 };
@@ -68,7 +75,7 @@ pub async fn of(conn: &mut Conn, op: &Operation) -> store::Result<Review> {
         replans,
         run_approval: op.life.approval.run_approval.clone(),
         hold_override: op.life.hold_override.clone(),
-        guarantee: guarantee(op),
+        guarantee: guarantee(conn, op).await?,
     })
 }
 
@@ -81,15 +88,36 @@ fn relevant(other: &Operation) -> State {
     }
 }
 
-/// What is known about a lost answer.
-fn guarantee(op: &Operation) -> String {
+/// What is known about a lost answer: what its provider declares, and on which day that was last shown. Days alone, so
+/// that the document does not change while it is read.
+async fn guarantee(conn: &mut Conn, op: &Operation) -> store::Result<String> {
     if op.proposal.managed {
-        return "The document is held here and written with the last vote: no answer can be lost.".to_owned();
+        return Ok("The document is held here and written with the last vote: no answer can be lost.".to_owned());
     }
-    match &op.proposal.provider {
-        Some(provider) => format!("{provider} has declared no contract here: a lost answer goes to a person."),
-        None => {
-            "No provider is declared for this kind: a lost answer is unknown until a person has evidence.".to_owned()
+    let Some(name) = &op.proposal.provider else {
+        let words = "No provider is declared for this kind: a lost answer is unknown until a person has evidence.";
+        return Ok(words.to_owned());
+    };
+    let Some(ProviderView { document: contract, checks, .. }) = provider::find(conn, name).await? else {
+        return Ok(format!("{name} has declared no contract here: a lost answer goes to a person."));
+    };
+    let shown = |guarantee: Guarantee| match checks.iter().find(|check| check.guarantee == guarantee) {
+        None => "never shown".to_owned(),
+        Some(check) if check.passed => {
+            let until = check.checked_at.plus_seconds(PROOF_VALID_S);
+            format!("shown on {}, which counts until {}", check.checked_at.day(), until.day())
         }
+        Some(check) => format!("not kept when it was checked on {}", check.checked_at.day()),
+    };
+    let mut words = format!("{}.", contract.sentence());
+    if let Idempotency::Honoured(_) = contract.idempotency {
+        words.push_str(&format!(" That it honours the key: {}.", shown(Guarantee::Idempotency)));
     }
+    if contract.lookup != Lookup::None {
+        words.push_str(&format!(" That it can be asked: {}.", shown(Guarantee::Lookup)));
+    }
+    if let Some(destination) = contract.destination.filter(|_| op.proposal.gateway) {
+        words.push_str(&format!(" Counterfoil itself sends it, to {}.", destination.base_url));
+    }
+    Ok(words)
 }

@@ -8,6 +8,7 @@ mod own;
 mod pause;
 mod people;
 mod policies;
+mod providers;
 
 use axum::{Router, response::Redirect, routing::get};
 use leptos::prelude::*;
@@ -41,6 +42,7 @@ pub fn routes() -> Router<AppState> {
         .merge(executors::routes())
         .merge(kinds::routes())
         .merge(policies::routes())
+        .merge(providers::routes())
         .merge(costs::routes())
         .merge(pause::routes())
         .merge(own::routes())
@@ -54,6 +56,7 @@ pub enum Tab {
     Executors,
     Kinds,
     Policies,
+    Providers,
     Costs,
     Pause,
     Sessions,
@@ -61,12 +64,13 @@ pub enum Tab {
 }
 
 impl Tab {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::People,
         Self::Agents,
         Self::Executors,
         Self::Kinds,
         Self::Policies,
+        Self::Providers,
         Self::Costs,
         Self::Pause,
         Self::Sessions,
@@ -80,6 +84,7 @@ impl Tab {
             Self::Executors => ("Executors", "/settings/executors"),
             Self::Kinds => ("Kinds", "/settings/kinds"),
             Self::Policies => ("Policies", "/settings/policies"),
+            Self::Providers => ("Providers", "/settings/providers"),
             Self::Costs => ("Costs", "/settings/costs"),
             Self::Pause => ("Pause", "/settings/pause"),
             Self::Sessions => ("Your sessions", "/settings/sessions"),
