@@ -198,9 +198,9 @@ on_both_databases! {
         let kind = |params: Value| {
             let required: Vec<_> = params.as_object().unwrap().keys().cloned().collect();
             json!({
-                "name": "acme.charge", "title": "Charge",
+                "name": "acme.charge", "title": "Charge", "headline": "asks to charge at {target}",
                 "schema": {"type": "object", "additionalProperties": false, "required": required, "properties": params},
-                "target": "body", "verb": "pay", "consequence": "Charges {{ params.path }}", "rollback": "Refund it",
+                "target": "body", "verb": "pay", "consequence": "Charges {{ target }}", "rollback": "Refund it",
                 "risk": "medium", "conditional": "never", "lease": "never", "resolver": "irreversible",
                 "executor": "gateway", "provider": "payments",
             })
