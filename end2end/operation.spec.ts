@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { expect, test } from "./fixtures.ts";
 import { fresh, payment, release, ticket, transition } from "./proposals.ts";
 import { addRule } from "./rules.ts";
-import type { Members, Proposal } from "./server.ts";
+import { expectStatus, type Members, type Proposal } from "./server.ts";
 
 /** A document of any shape: what is stored here is never carried out. */
 const note = (value: Members): Proposal => ({ kind: "resource.create", target: `note/${fresh("n")}`, expected_version: 0, params: { value } });
@@ -51,6 +51,11 @@ test("however long the content is, all of it can be read, and Approve waits unti
 
 test("the browser's own fingerprint is the server's for every kind", { tag: "@scripts" }, async ({ page, person, run, signIn }) => {
   const first = await run.propose(release());
+  const destination = fresh("tracker");
+  const declared = { name: destination, title: "Tracker", idempotency: "none", lookup: "none", max_in_flight_s: "unbounded", fences: false };
+  const admin = await (await person("admin")).api();
+  const reached = { ...declared, destination: { base_url: "https://tracker.example.test" } };
+  await expectStatus(await admin.post("/api/v1/providers", { data: reached }), 201);
   const proposals: Proposal[] = [
     { ...ticket(), source_event_id: `alert-${fresh("a")}` },
     { kind: "ticket.comment", params: { ticket: fresh("OPS"), comment_id: "c1", body: "Two\nlines\r\nand a tab\t." } },
@@ -62,7 +67,7 @@ test("the browser's own fingerprint is the server's for every kind", { tag: "@sc
     note({ deep: { list: [1, [true, null, {}], []], "a/b~c": "" }, "": "empty name", "é😀": -9007199254740991 }),
     { kind: "user.invite", params: { email: `${fresh("nika")}@example.test`, role: "reader", workspace: "desk" } },
     { kind: "credential.delete", expected_version: 3, params: { system: fresh("billing"), credential: "key-07" } },
-    { kind: "http.request", target: `call/${fresh("c")}`, params: { destination: fresh("tracker"), method: "POST", path: "/a", query: { q: "1 2" }, body: { x: [0] } } },
+    { kind: "http.request", target: `call/${fresh("c")}`, params: { destination, method: "POST", path: "/a", query: { q: "1 2" }, body: { x: [0] } } },
   ];
   await signIn(page, await person("approver"));
   for (const proposal of proposals) {

@@ -443,7 +443,7 @@ on_both_databases! {
     }
 }
 
-// Processes
+// Processes: the provider answers on other threads while this one waits for a command to end.
 
 /// Kills the server at one point of a request's way. What the provider keeps by its key is asked for after the restart,
 /// and sent again only where it is not there.
@@ -499,12 +499,12 @@ async fn a_kill_leaves_one_effect(database: Option<String>, point: &str) {
 
 const POINTS: [&str; 4] = ["gateway_sent", "gateway_before_byte", "gateway_after_reply", "before_outcome"];
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_kill_leaves_one_effect_on_sqlite() {
     join_all(POINTS.map(|point| a_kill_leaves_one_effect(None, point))).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_kill_leaves_one_effect_on_postgres() {
     let each = async |point| a_kill_leaves_one_effect(Some(postgres::fresh_database().await), point).await;
     join_all(POINTS.map(each)).await;

@@ -8,7 +8,6 @@ use std::{
 use jsonschema::Validator;
 use serde::Serialize;
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use crate::{
     model::{
@@ -129,9 +128,8 @@ impl CompiledRule {
 }
 
 /// A rule in force.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RuleView {
-    #[schema(value_type = String)]
     pub id: ResourceRuleId,
     pub version: i64,
     #[serde(flatten)]

@@ -33,12 +33,16 @@ pub fn routes() -> OpenApiRouter<AppState> {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes a reply")]
 struct RuleList {
+    /// The rule as it was given, with `id`, `version`, `created_by` and `created_at`.
+    #[schema(value_type = Vec<Object>)]
     rules: Vec<RuleView>,
 }
 
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes a reply")]
 struct RuleReply {
+    /// As in the list.
+    #[schema(value_type = Object)]
     rule: RuleView,
 }
 

@@ -8,7 +8,7 @@ use crate::{
         approval::Role,
         audit::{ActorKind, Event},
         evidence::{Evidence, EvidenceKind, Finding},
-        operation::{AttemptResult, Decision, ResolutionFinding, State},
+        operation::{AttemptResult, Decision, ResolutionFinding, State, rules::Conclusion},
         provider::{Contract, Idempotency, Lookup, is_proven},
         resend::MAX_ATTEMPTS,
         text::Breaks,
@@ -242,6 +242,15 @@ fn one(paper: &Paper, item: &Evidence) -> impl IntoView + use<> {
     };
     let reference = item.reference.as_ref().map(|text| view! { <p>"Reference "<code>{parts::line(text)}</code></p> });
     let note = item.note.as_ref().map(|text| view! { <p>"“"{parts::said(text, Breaks::Keep)}"”"</p> });
+    let body = item.body.as_ref().map(|body| {
+        let text = serde_json::to_string_pretty(body).unwrap_or_default();
+        view! {
+            <details class="raw">
+                <summary>"What was seen"</summary>
+                <pre tabindex="0">{parts::said(&text, Breaks::Keep)}</pre>
+            </details>
+        }
+    });
     let digest = item.digest.get(..15).unwrap_or(&item.digest).to_owned();
     view! {
         <li class="ev" id=item.id.to_string()>
@@ -249,6 +258,7 @@ fn one(paper: &Paper, item: &Evidence) -> impl IntoView + use<> {
             <div>
                 {reference}
                 {note}
+                {body}
                 <p>{weight}</p>
                 <p class="meta">
                     {format!("{} · {} by ", item.id, kind(item))}
@@ -591,12 +601,16 @@ pub fn lift(paper: &Paper) -> Option<AnyView> {
     })
 }
 
+fn people(paper: &Paper) -> Conclusion {
+    Conclusion::of(paper.op(), paper.sheet.provider.as_ref().map(|provider| &provider.document))
+}
+
 /// The ways out, each with what it needs.
 pub fn settle(paper: &Paper) -> AnyView {
     let op = paper.op();
-    let second = match op.proposal.money {
-        true => "Money takes two people. Time settles nothing.",
-        false => "Time settles nothing.",
+    let second = match people(paper) {
+        Conclusion::Two => "It takes two people. Time settles nothing.",
+        Conclusion::One => "Time settles nothing.",
     };
     let refused = paper.refusal().map(|problem| slip::refused(paper, problem));
     view! {
@@ -691,7 +705,7 @@ fn way(paper: &Paper, finding: ResolutionFinding) -> impl IntoView + use<> {
             _ => "Evidence that says so".to_owned(),
         };
         need(!fitting.is_empty(), words, "Off: no evidence says so yet. Record it first.");
-        if op.proposal.money {
+        if people(paper) == Conclusion::Two {
             match first {
                 Some(_) if is_mine => {
                     need(
