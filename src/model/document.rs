@@ -10,7 +10,7 @@ use super::{
     kind::Risk,
     lease::LeaseRef,
     operation::{
-        AttemptResult, Claim, Claimant, Decision, HoldOverride, Operation, Outcome, ReasonCode, ReviewCase, State,
+        AttemptResult, Claim, Claimant, CompensationStatus, Decision, HoldOverride, Operation, Outcome, ReasonCode, ReviewCase, State,
         rules,
     },
     problem::{Retry, RetryMode},
@@ -59,6 +59,9 @@ pub struct OperationDoc {
     pub conflict: Option<ConflictRef>,
     /// The operation that takes its place, planned anew.
     pub replanned_by: Option<String>,
+    pub compensation_status: CompensationStatus,
+    /// The operation that makes good for it.
+    pub compensated_by: Option<String>,
     pub review_case: Option<ReviewCaseDoc>,
     pub may_have_applied: bool,
     pub disputed: bool,
@@ -255,6 +258,8 @@ impl OperationDoc {
                 resolution: life.conflict_resolution.as_ref().map(ResolutionDoc::of),
             }),
             replanned_by: life.replanned_by.as_ref().map(ToString::to_string),
+            compensation_status: life.compensation.as_ref().map(|note| note.status).unwrap_or_default(),
+            compensated_by: life.compensation.as_ref().map(|note| note.by.to_string()),
             review_case: life.review_case.as_ref().map(|case| ReviewCaseDoc::of(case, now)),
             may_have_applied: life.may_have_applied,
             disputed: life.disputed,

@@ -94,6 +94,8 @@ ids! {
     LeaseId = "ls_";
     /// A refused write with its facts.
     ConflictId = "cf_";
+    /// Ordered writes that belong together.
+    ChangeSetId = "cs_";
     /// An attributed statement about an outcome.
     EvidenceId = "ev_";
     /// An unknown outcome with an owner and a due time.

@@ -2,6 +2,7 @@
 
 pub mod approval;
 pub mod audit;
+pub mod change_set;
 pub mod conflict;
 pub mod destination;
 pub mod diff;

@@ -197,6 +197,21 @@ impl Problem {
         Self::new(code, detail).with("errors", errors)
     }
 
+    /// The same about a part of a body, `pointer` being where that part is.
+    pub fn below(self, pointer: &str) -> Self {
+        let mut errors = self.errors();
+        if errors.is_empty() {
+            errors.push(FieldError { pointer: String::new(), detail: self.detail.clone() });
+        }
+        for error in &mut errors {
+            error.pointer.insert_str(0, pointer);
+        }
+        let Self { retry, safe_new_key, mut members, .. } = self;
+        let placed = Self::invalid(self.code, errors);
+        members.extend(placed.members);
+        Self { retry, safe_new_key, members, ..placed }
+    }
+
     pub fn with(mut self, name: &str, value: impl Serialize) -> Self {
         let value = serde_json::to_value(value).unwrap_or(Value::Null);
         self.members.insert(name.to_owned(), value);

@@ -58,6 +58,8 @@ events! {
     "operation.expired" OperationExpired [operation];
     "operation.cancelled" OperationCancelled [operation];
     "operation.superseded" OperationSuperseded [operation];
+    /// How far its effect is undone: `status`, by the operation in `reason`. Nothing moves.
+    "operation.compensation" OperationCompensation [operation status reason];
     /// → claimed, with the new claim and its claim fence.
     "operation.claimed" OperationClaimed [operation claim fence];
 
@@ -123,6 +125,15 @@ events! {
     "lease.force_released" LeaseForceReleased [resource fence];
     /// A write or report below the highest token or claim fence.
     "fence.rejected" FenceRejected [];
+
+    // Change sets: `resource` is `change-set/` and the id.
+    "change_set.opened" ChangeSetOpened [resource run key_ref fingerprint];
+    /// A run takes it up, or does a missing step again; `reason` says which.
+    "change_set.resumed" ChangeSetResumed [resource run reason];
+    "change_set.done" ChangeSetDone [resource];
+    "change_set.compensating" ChangeSetCompensating [resource reason];
+    "change_set.compensated" ChangeSetCompensated [resource];
+    "change_set.stuck" ChangeSetStuck [resource reason];
 
     /// What somebody decided about a conflict: `status` is `replan`, `accept_current` or `dismiss`. Nothing moves.
     "conflict.resolved" ConflictResolved [operation status];

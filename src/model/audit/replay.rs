@@ -63,6 +63,8 @@ pub enum Breach {
     VersionWithoutEffect(i64),
     #[error("version {found} of `{resource}` is not above {last}")]
     VersionNotAbove { resource: Target, last: i64, found: i64 },
+    #[error("`{event}` cannot follow on {last} for `{resource}`")]
+    NotTheSetsTurn { resource: Target, event: Event, last: &'static str },
     #[error("the fencing token {found} of `{resource}` is not above {last}")]
     TokenNotAbove { resource: Target, last: i64, found: i64 },
     #[error("the fencing token {found} of `{resource}` is not the current one, {last}")]
@@ -78,6 +80,8 @@ pub struct Replay {
     tokens: HashMap<Target, i64>,
     /// The last version of each resource.
     versions: HashMap<Target, i64>,
+    /// The last event of each change set, but for who took it up.
+    sets: HashMap<Target, Event>,
 }
 
 impl Replay {
@@ -94,6 +98,9 @@ impl Replay {
         if let (true, Some(resource), Some(version)) = (is_version(entry.event), &entry.resource, entry.result_version)
         {
             self.version(resource, version)?;
+        }
+        if let Some(resource) = &entry.resource {
+            self.change_set(entry.event, resource)?;
         }
         match &entry.operation {
             None => Ok(()),
@@ -120,6 +127,28 @@ impl Replay {
             Some(last) if found <= last => Err(Breach::VersionNotAbove { resource: resource.clone(), last, found }),
             _ => Ok(()),
         }
+    }
+
+    /// A set is opened once, and what is done or stuck only turns back.
+    fn change_set(&mut self, event: Event, resource: &Target) -> Result<(), Breach> {
+        use Event::*;
+        let last = self.sets.get(resource).copied();
+        let is_turn = match event {
+            ChangeSetOpened => last.is_none(),
+            ChangeSetResumed => matches!(last, Some(ChangeSetOpened | ChangeSetCompensating)),
+            ChangeSetDone => last == Some(ChangeSetOpened),
+            ChangeSetCompensating => matches!(last, Some(ChangeSetOpened | ChangeSetDone | ChangeSetStuck)),
+            ChangeSetCompensated | ChangeSetStuck => last == Some(ChangeSetCompensating),
+            _ => return Ok(()),
+        };
+        if !is_turn {
+            let last = last.map_or("nothing", Event::as_str);
+            return Err(Breach::NotTheSetsTurn { resource: resource.clone(), event, last });
+        }
+        if event != ChangeSetResumed {
+            self.sets.insert(resource.clone(), event);
+        }
+        Ok(())
     }
 
     fn lease(&mut self, event: Event, resource: &Target, found: i64) -> Result<(), Breach> {
@@ -323,6 +352,8 @@ impl Operation {
                 state
             }
             (event @ E::ConflictResolved, _) => return Err(Breach::NotAllowed { event, state }),
+
+            (E::OperationCompensation, _) => state,
 
             (E::OperationReplayed, _) => self.same_key_same_fingerprint(entry).map(|()| state)?,
             (E::OperationKeyConflict, _) => {

@@ -93,6 +93,7 @@ impl Question {
                     | E::ReviewResolved
                     | E::ReviewOverdue
                     | E::ReviewAbandoned
+                    | E::OperationCompensation
             ),
         }
     }

@@ -105,6 +105,9 @@ pub struct Life {
     /// The operation that takes this one's place, planned anew.
     #[serde(default)]
     pub replanned_by: Option<OperationId>,
+    /// The operation that makes good for this one.
+    #[serde(default)]
+    pub compensation: Option<CompensationNote>,
     pub review_case: Option<ReviewCase>,
     /// Two people allow one more attempt: spent by the next claim.
     #[serde(default)]
@@ -441,6 +444,44 @@ pub struct Cost {
     pub currency: String,
 }
 
+/// Whether another operation has made good for this one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CompensationStatus {
+    #[default]
+    None,
+    Proposed,
+    Compensated,
+    Failed,
+}
+
+impl CompensationStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Proposed => "proposed",
+            Self::Compensated => "compensated",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// What `op` means for the operation that it makes good for.
+    pub fn by(op: &Operation) -> Self {
+        match op.life.state {
+            _ if op.is_applied() => Self::Compensated,
+            _ if op.safe_new_key() => Self::Failed,
+            _ => Self::Proposed,
+        }
+    }
+}
+
+/// The operation that last set out to make good for another, and how far it has got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompensationNote {
+    pub by: OperationId,
+    pub status: CompensationStatus,
+}
+
 /// Why one operation may run while the outcome of another, or a deployment under way, holds its target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HoldOverride {
@@ -514,6 +555,7 @@ impl Life {
             conflict: None,
             conflict_resolution: None,
             replanned_by: None,
+            compensation: None,
             review_case: None,
             retry_authorization: None,
             may_have_applied: false,
@@ -567,6 +609,16 @@ impl Operation {
             || self.found_applied()
             || matches!(self.life.state, State::Succeeded | State::Abandoned)
             || (!self.life.state.is_terminal() && self.life.may_have_applied)
+    }
+
+    /// Whether its effect is there, as far as anybody knows, and nothing speaks against it.
+    pub fn is_applied(&self) -> bool {
+        let finding = self.life.review_case.as_ref().and_then(|case| case.resolution.as_ref()).map(|r| r.finding);
+        !self.life.disputed
+            && match finding {
+                Some(finding) => finding == ResolutionFinding::Applied,
+                None => self.life.state == State::Succeeded,
+            }
     }
 
     /// An operator found the effect, be it after the operation had ended otherwise: an ending never changes.

@@ -1144,6 +1144,19 @@ fn end_unsent(
     step
 }
 
+// What makes good for it
+
+/// How far others have made good for it: what it says is shown on it, and moves nothing.
+pub fn compensated(op: &Operation, compensation: CompensationNote, now: Timestamp) -> Step {
+    let mut step = Step::of(op, now).note(Entry {
+        status: Some(compensation.status.as_str().to_owned()),
+        reason: Some(compensation.by.to_string()),
+        ..entry(op, Event::OperationCompensation, Actor::system("desk"))
+    });
+    step.life.compensation = Some(compensation);
+    step
+}
+
 // Conflicts: decided once, and planned anew
 
 /// What somebody decided about the conflict in which the operation ended. The operation stays as it is; its agent is

@@ -31,10 +31,12 @@ use crate::{
         policy::MatchFacts,
         problem::{Code, Problem, RetryMode},
         run::{self, WriteGrant},
+        target::Target,
+        time::Timestamp,
     },
     server::{
         ids,
-        store::{self, Tx, agent, operation, operation::Stored, resource, run as runs},
+        store::{self, Conn, Tx, agent, agent::Agent, operation, operation::Stored, resource, run as runs},
         web::auth::{PersonIdentity, RunIdentity},
     },
 };
@@ -136,6 +138,8 @@ pub struct Proposer {
     run: RunId,
     write_set: Option<Vec<WriteGrant>>,
     by: By,
+    /// What it belongs to, in words for the log.
+    part_of: Option<String>,
 }
 
 impl Proposer {
@@ -148,6 +152,21 @@ impl Proposer {
             run: run.id().clone(),
             write_set: run.write_set().map(<[_]>::to_vec),
             by: run.by(),
+            part_of: None,
+        }
+    }
+
+    /// The desk itself, for a run of `agent` that said beforehand what it would do.
+    pub fn on_behalf(run: &runs::Run, agent: &Agent, part_of: String) -> Self {
+        Self {
+            account: Account::Agent(agent.id.clone()),
+            agent: agent.id.clone(),
+            agent_name: agent.name.clone(),
+            owner: agent.owner.clone(),
+            run: run.id.clone(),
+            write_set: run.write_set.clone(),
+            by: By { run: Some(run.id.clone()), ..By::system("change-set") },
+            part_of: Some(part_of),
         }
     }
 
@@ -166,6 +185,7 @@ impl Proposer {
             by: By { run: Some(run.clone()), ..person.by() },
             run,
             write_set: None,
+            part_of: None,
         })
     }
 
@@ -204,8 +224,53 @@ pub async fn propose(desk: &Desk, proposer: &Proposer, headers: Headers, body: N
     }
 }
 
+/// Proposes in a transaction that does more. The outer refusal has bound nothing.
+pub async fn within(
+    desk: &Desk,
+    tx: &mut Tx,
+    proposer: &Proposer,
+    headers: Headers,
+    body: NewOperation,
+) -> store::Result<std::result::Result<Answer, Problem>> {
+    match validated(desk, tx, proposer, headers, body).await? {
+        Ok(valid) => decide(desk, tx, proposer, valid).await,
+        Err(problem) => Ok(Err(problem)),
+    }
+}
+
+/// What a proposal that is planned for later will be about.
+pub struct Examined {
+    pub kind: Arc<CompiledKind>,
+    pub target: Target,
+    pub amount: Option<Amount>,
+    pub expected_version: Option<i64>,
+}
+
+/// Checks a proposal of `run` as far as it can be checked before its time: content, destination and write set.
+pub async fn examine(
+    desk: &Desk,
+    conn: &mut Conn,
+    run: &RunIdentity,
+    body: NewOperation,
+) -> store::Result<std::result::Result<Examined, Problem>> {
+    let proposer = Proposer::run(run);
+    let headers = Headers { key: String::new(), if_match: None, if_none_match: None };
+    let valid = match validated(desk, conn, &proposer, headers, body).await? {
+        Ok(valid) => valid,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    if let Err(problem) = in_write_set(&proposer, &valid, desk.now()) {
+        return Ok(Err(problem));
+    }
+    if let Err(problem) = destination(conn, &valid).await? {
+        return Ok(Err(problem));
+    }
+    let Valid { kind, command: Command { target, expected_version, .. }, amount, .. } = valid;
+    Ok(Ok(Examined { kind, target, amount, expected_version }))
+}
+
 /// Refused before anything was bound: on record, as far as the caller's rate allows.
-async fn record_refusal(desk: &Desk, proposer: &Proposer, problem: &Problem) {
+pub(super) async fn record_refusal(desk: &Desk, proposer: &Proposer, problem: &Problem) {
     if !matches!(problem.code.status(), 403 | 409 | 422 | 428 | 429)
         || desk.refusals.take(&proposer.agent, desk.now()).is_err()
     {
@@ -218,25 +283,48 @@ async fn record_refusal(desk: &Desk, proposer: &Proposer, problem: &Problem) {
     }
 }
 
-type Answer = std::result::Result<Proposed, Problem>;
+/// What a proposal came to; its refusal is bound to the key.
+pub type Answer = std::result::Result<Proposed, Problem>;
 
 async fn try_propose(desk: &Desk, proposer: &Proposer, headers: Headers, body: NewOperation) -> Result<Answer> {
-    check_body(&body)?;
     let mut conn = desk.store.read().await?;
-    let known = operation::bound_key(&mut conn, &proposer.agent, &headers.key).await?;
+    let valid = validated(desk, &mut conn, proposer, headers, body).await??;
+    drop(conn);
+    let (desk_in, proposer) = (desk.clone(), proposer.clone());
+    Ok(desk.store.commit(move |tx| Box::pin(async move { decide(&desk_in, tx, &proposer, valid).await })).await??)
+}
+
+/// What can be checked without the transaction.
+async fn validated(
+    desk: &Desk,
+    conn: &mut Conn,
+    proposer: &Proposer,
+    headers: Headers,
+    body: NewOperation,
+) -> store::Result<std::result::Result<Valid, Problem>> {
+    if let Err(problem) = check_body(&body) {
+        return Ok(Err(problem));
+    }
+    let known = operation::bound_key(conn, &proposer.agent, &headers.key).await?;
     let known = match &known {
-        Some(bound) => operation::find(&mut conn, &bound.operation).await?.filter(|op| op.proposal.kind == body.kind),
+        Some(bound) => operation::find(conn, &bound.operation).await?.filter(|op| op.proposal.kind == body.kind),
         None => None,
     };
     // A row keeps the version of its kind: a replay is read as the proposal was.
     let version = known.as_ref().map(|op| op.proposal.kind_version);
-    let kind = desk.kind(&mut conn, &body.kind, version).await?.ok_or_else(|| {
-        Problem::at(Code::ValidationFailed, "/kind", format!("`{}` is not a kind of this desk", body.kind))
-    })?;
-    let checked = kind.check(&body.params, body.target.as_deref(), body.source_event_id.as_deref())?;
-    let current = resource::find(&mut conn, checked.target.as_str()).await?.map(|known| known.current());
-    drop(conn);
-    let expected_version = expected(&kind, &headers, &body, known.as_ref(), current)?;
+    let Some(kind) = desk.kind(conn, &body.kind, version).await? else {
+        let detail = format!("`{}` is not a kind of this desk", body.kind);
+        return Ok(Err(Problem::at(Code::ValidationFailed, "/kind", detail)));
+    };
+    let checked = match kind.check(&body.params, body.target.as_deref(), body.source_event_id.as_deref()) {
+        Ok(checked) => checked,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let current = resource::find(conn, checked.target.as_str()).await?.map(|known| known.current());
+    let expected_version = match expected(&kind, &headers, &body, known.as_ref(), current) {
+        Ok(version) => version,
+        Err(problem) => return Ok(Err(problem)),
+    };
     let command = Command {
         account: proposer.account.clone(),
         kind: body.kind.clone(),
@@ -251,9 +339,7 @@ async fn try_propose(desk: &Desk, proposer: &Proposer, headers: Headers, body: N
             rolls_back: body.rolls_back.clone(),
         },
     };
-    let valid = Valid { kind, command, business_key: checked.business_key, amount: checked.amount, body, headers };
-    let (desk_in, proposer) = (desk.clone(), proposer.clone());
-    desk.store.commit(move |tx| Box::pin(async move { decide(&desk_in, tx, &proposer, valid).await })).await?
+    Ok(Ok(Valid { kind, command, business_key: checked.business_key, amount: checked.amount, body, headers }))
 }
 
 fn check_body(body: &NewOperation) -> std::result::Result<(), Problem> {
@@ -333,13 +419,18 @@ fn expected(
     }
 }
 
-async fn decide(desk: &Desk, tx: &mut Tx, proposer: &Proposer, valid: Valid) -> store::Result<Result<Answer>> {
+async fn decide(
+    desk: &Desk,
+    tx: &mut Tx,
+    proposer: &Proposer,
+    valid: Valid,
+) -> store::Result<std::result::Result<Answer, Problem>> {
     let fingerprint = valid.command.fingerprint();
     if let Some(bound) = operation::bound_key(tx, &proposer.agent, &valid.headers.key).await? {
         return Ok(Ok(replay(tx, proposer, &valid, bound, &fingerprint).await?));
     }
     if let Err(refusal) = may_propose(desk, tx, proposer, &valid).await? {
-        return Ok(Err(refusal.into()));
+        return Ok(Err(refusal));
     }
     let now = tx.now();
     let id: OperationId = ids::new(now);
@@ -356,7 +447,7 @@ async fn decide(desk: &Desk, tx: &mut Tx, proposer: &Proposer, valid: Valid) -> 
     }
     let refusal = content_refusal(desk, tx, &valid, existing.as_ref()).await?;
     if let Some(problem) = refusal.as_ref().filter(|problem| problem.code == Code::PayloadTooLarge) {
-        return Ok(Err(problem.clone().into()));
+        return Ok(Err(problem.clone()));
     }
     let duplicate_of = match refusal {
         Some(_) => None,
@@ -371,7 +462,7 @@ async fn decide(desk: &Desk, tx: &mut Tx, proposer: &Proposer, valid: Valid) -> 
         && rules::auto_grant(&op, proposer.actor(), now).is_some()
         && let Some(problem) = rules::hindrance(&super::operation::standing(desk, tx, &op).await?)
     {
-        return Ok(Err(problem.into()));
+        return Ok(Err(problem));
     }
     let Proposal { id, fingerprint, .. } = &op.proposal;
     if !operation::bind_key(tx, &proposer.agent, &valid.headers.key, id, fingerprint).await? {
@@ -478,14 +569,8 @@ async fn may_propose(
         )
         .retry(RetryMode::SameKey, Some(wait_s))));
     }
-    let target = valid.command.target.as_str();
-    if !run::permits(proposer.write_set.as_deref(), target, valid.kind.kind.verb, now) {
-        return Ok(Err(Problem::new(
-            Code::OutsideWriteSet,
-            format!("The run may not `{}` `{target}`", valid.kind.kind.verb.as_str()),
-        )
-        .with("resource", target)
-        .with("verb", valid.kind.kind.verb.as_str())));
+    if let Err(problem) = in_write_set(proposer, valid, now) {
+        return Ok(Err(problem));
     }
     if valid.kind.kind.conditional == Conditional::Required && valid.command.expected_version.is_none() {
         return Ok(Err(Problem::new(
@@ -497,12 +582,28 @@ async fn may_propose(
         )
         .with("header", "If-Match")));
     }
-    if valid.kind.kind.executor == Executor::Gateway
-        && let Err(problem) = provider::registered(tx, &valid.kind.kind, &valid.command.params).await?
-    {
+    if let Err(problem) = destination(tx, valid).await? {
         return Ok(Err(problem));
     }
     linked(tx, proposer, valid).await
+}
+
+fn in_write_set(proposer: &Proposer, valid: &Valid, now: Timestamp) -> std::result::Result<(), Problem> {
+    let (target, verb) = (valid.command.target.as_str(), valid.kind.kind.verb);
+    if run::permits(proposer.write_set.as_deref(), target, verb, now) {
+        return Ok(());
+    }
+    Err(Problem::new(Code::OutsideWriteSet, format!("The run may not `{}` `{target}`", verb.as_str()))
+        .with("resource", target)
+        .with("verb", verb.as_str()))
+}
+
+/// What Counterfoil itself sends goes to a registered destination.
+async fn destination(conn: &mut Conn, valid: &Valid) -> store::Result<std::result::Result<(), Problem>> {
+    match valid.kind.kind.executor {
+        Executor::Gateway => provider::registered(conn, &valid.kind.kind, &valid.command.params).await,
+        Executor::Agent | Executor::Managed => Ok(Ok(())),
+    }
 }
 
 /// The operations that this one names exist, and are the caller's own.
@@ -700,6 +801,9 @@ async fn create(
     });
     let steps = steps.into_iter().map(|step| proposer.by.step(step)).collect();
     let op = operation::insert(tx, &op, Stored { business_key, salt: salt.reveal() }, steps).await?;
+    if let Some(other) = &op.proposal.links.compensates {
+        store::change_set::compensates(tx, &op, other).await?;
+    }
     if let Some(conflict) = conflict {
         store::conflict::insert(tx, &proposer.agent, &conflict).await?;
         return Ok(Err(conflict.problem()));
@@ -722,12 +826,13 @@ async fn create(
 }
 
 fn proposed_entry(proposer: &Proposer, op: &Operation, salt: &str) -> Entry {
+    let duplicate = op.proposal.duplicate_of.as_ref();
     Entry {
         to: Some(State::Pending),
         approval: None,
         key_ref: Some(key_ref(&proposer.account, &op.proposal.idempotency_key)),
         expected_version: op.proposal.expected_version,
-        reason: op.proposal.duplicate_of.as_ref().map(|first| format!("duplicate of {first}")),
+        reason: proposer.part_of.clone().or_else(|| duplicate.map(|first| format!("duplicate of {first}"))),
         request_digest: Some(crate::model::audit::salted_digest(salt.as_bytes(), op.proposal.canonical.as_bytes())),
         ..rules::entry(op, Event::OperationProposed, proposer.actor())
     }

@@ -67,6 +67,7 @@ pub enum Topic {
     Resource,
     Lease,
     Run,
+    ChangeSet,
 }
 
 impl Topic {
@@ -78,6 +79,7 @@ impl Topic {
             Topic::Resource => "resource",
             Topic::Lease => "lease",
             Topic::Run => "run",
+            Topic::ChangeSet => "change_set",
         }
     }
 }

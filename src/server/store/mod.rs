@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod backup;
 pub mod catalogue;
+pub mod change_set;
 pub mod committer;
 pub mod conflict;
 mod dialect;
