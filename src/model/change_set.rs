@@ -86,7 +86,7 @@ pub fn fingerprint(title: &str, steps: &[Planned]) -> Fingerprint {
 }
 
 /// A command's operations: one at a time, another one where the one before ended without an effect.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tries {
     /// Of the operation, or of the one to be proposed.
     pub round: i64,
@@ -94,6 +94,11 @@ pub struct Tries {
 }
 
 impl Tries {
+    /// Nothing is proposed yet.
+    pub fn first() -> Self {
+        Self { round: 1, operation: None }
+    }
+
     /// The next operation is another one.
     fn again(&mut self) {
         self.round += 1;
@@ -263,7 +268,9 @@ impl ChangeSet {
             let (write, undo) = (Place { step, part: Part::Write }, Place { step, part: Part::Compensation });
             match self.progress(write, ops) {
                 None | Some(Progress::Missing) => continue,
-                Some(_) if self.is_left_in_doubt(write, ops) => return Next::Stuck(write, "nobody knows whether it was done"),
+                Some(_) if self.is_left_in_doubt(write, ops) => {
+                    return Next::Stuck(write, "nobody knows whether it was done");
+                }
                 Some(Progress::Applied) if !self.is_own(write, ops) => continue,
                 Some(Progress::Applied) => {}
                 Some(progress) => return Next::Wait(write, progress),
@@ -271,7 +278,9 @@ impl ChangeSet {
             match self.progress(undo, ops) {
                 Some(Progress::Applied) => {}
                 Some(Progress::Missing) => return Next::Stuck(undo, "its compensation ended without an effect"),
-                Some(_) if self.is_left_in_doubt(undo, ops) => return Next::Stuck(undo, "nobody knows whether it was undone"),
+                Some(_) if self.is_left_in_doubt(undo, ops) => {
+                    return Next::Stuck(undo, "nobody knows whether it was undone");
+                }
                 Some(progress) => return Next::Wait(undo, progress),
                 None if self.steps[step].plan.compensation.is_none() => {
                     return Next::Stuck(undo, "it names no compensation");

@@ -10,8 +10,8 @@ use super::{
     kind::Risk,
     lease::LeaseRef,
     operation::{
-        AttemptResult, Claim, Claimant, CompensationStatus, Decision, HoldOverride, Operation, Outcome, ReasonCode, ReviewCase, State,
-        rules,
+        AttemptResult, Claim, Claimant, CompensationStatus, Decision, HoldOverride, Operation, Outcome, ReasonCode,
+        ReviewCase, State, rules,
     },
     problem::{Retry, RetryMode},
     run_approval::GrantedUnder,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    service::{By, Desk, audit, cancel, error::Result, operation::load, reconcile as outcomes},
+    service::{By, Desk, audit, cancel, change_set, error::Result, operation::load, reconcile as outcomes},
     store::{lease, operation, provider, run},
 };
 use crate::model::time::Timestamp;
@@ -61,7 +61,8 @@ where
     }
 }
 
-/// Records lapses that nobody has looked at, and ends what runs have left behind; how many there were.
+/// Records lapses that nobody has looked at, ends what runs have left behind, and carries on with change sets; how many
+/// there were.
 pub async fn sweep(desk: &Desk) -> Result<usize> {
     let now = desk.now();
     let mut conn = desk.store.read().await?;
@@ -81,7 +82,7 @@ pub async fn sweep(desk: &Desk) -> Result<usize> {
         })
         .await?;
     }
-    Ok(found)
+    Ok(found + change_set::step(desk).await?)
 }
 
 /// Settles what evidence settles about unknown outcomes, and asks providers; how many it did something about.

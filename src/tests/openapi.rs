@@ -14,6 +14,8 @@ async fn the_description_names_every_route_and_how_it_refuses() {
         ("get", "/api/v1/operations/{id}"),
         ("post", "/api/v1/operations/{id}/claim"),
         ("post", "/api/v1/operations/{id}/decisions"),
+        ("post", "/api/v1/change-sets"),
+        ("get", "/api/v1/change-sets/{id}"),
         ("post", "/api/v1/runs"),
         ("get", "/api/v1/events"),
         ("get", "/api/v1/audit/export"),

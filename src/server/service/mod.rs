@@ -8,7 +8,7 @@ pub mod cancel;
 pub mod case;
 pub mod catalogue;
 pub mod chain;
-// pub mod change_set;
+pub mod change_set;
 pub mod claim;
 pub mod conflict;
 pub mod conflict_map;

@@ -5,6 +5,7 @@ mod audit;
 mod callbacks;
 mod cases;
 mod catalogue;
+mod change_sets;
 mod conflict_map;
 mod conflicts;
 mod events;
@@ -47,6 +48,7 @@ pub fn routes() -> (Router<AppState>, OpenApi) {
         .merge(callbacks::routes())
         .merge(cases::routes())
         .merge(catalogue::routes())
+        .merge(change_sets::routes())
         .merge(conflicts::routes())
         .merge(conflict_map::routes())
         .merge(events::routes())
