@@ -91,18 +91,14 @@ pub struct Tries {
     /// Of the operation, or of the one to be proposed.
     pub round: i64,
     pub operation: Option<OperationId>,
+    /// The operation before it, in whose place it stands.
+    pub replans: Option<OperationId>,
 }
 
 impl Tries {
     /// Nothing is proposed yet.
     pub fn first() -> Self {
-        Self { round: 1, operation: None }
-    }
-
-    /// The next operation is another one.
-    fn again(&mut self) {
-        self.round += 1;
-        self.operation = None;
+        Self { round: 1, operation: None, replans: None }
     }
 }
 
@@ -307,6 +303,13 @@ impl ChangeSet {
         self.find(place, ops).is_some_and(|op| op.proposal.agent == self.agent && op.proposal.idempotency_key == key)
     }
 
+    /// The next operation of a place is another one.
+    fn again(&mut self, place: Place, ops: &Operations) {
+        let own = self.place(place).operation.clone().filter(|_| self.is_own(place, ops));
+        let tries = self.place_mut(place);
+        *tries = Tries { round: tries.round + 1, operation: None, replans: own.or(tries.replans.take()) };
+    }
+
     /// The version that the set's last write made of `target`, as far as it was reported.
     pub fn version_made(&self, target: &Target, ops: &Operations) -> Option<i64> {
         let made = self.operations().filter_map(|id| ops.get(id)).filter(|op| op.proposal.target == *target);
@@ -321,44 +324,39 @@ impl ChangeSet {
         for step in 0..self.steps.len() {
             let undo = Place { step, part: Part::Compensation };
             if self.progress(undo, ops) == Some(Progress::Missing) {
-                self.place_mut(undo).again();
+                self.again(undo, ops);
             }
         }
     }
 
     /// Makes ready for the next operation of a step that is missing, with another plan where one is given. `None` when
-    /// there is nothing to do again: the step is under way.
+    /// there is nothing to do again: the step is under way, or nothing is left to do.
     ///
     /// # Errors
-    /// `invalid_state` when a step that is under way, or a compensation, would be planned anew.
-    pub fn redo(&mut self, changed: Option<Planned>, ops: &Operations) -> Result<Option<Place>, Problem> {
-        let place = match self.next(ops) {
-            Next::Propose(place) => place,
-            Next::Wait(place @ Place { part: Part::Write, .. }, Progress::Missing) => {
-                self.place_mut(place).again();
-                place
-            }
-            Next::Wait(place, _) => {
-                let is_same = changed.is_none_or(|plan| plan == self.steps[place.step].plan);
-                let detail = format!("Step {} is under way; only a missing step is done again", place.step + 1);
-                return if is_same { Ok(None) } else { Err(Problem::new(Code::InvalidState, detail)) };
-            }
-            Next::Done | Next::Compensated | Next::Stuck(..) => return Ok(None),
+    /// `invalid_state` when the set waits for nobody, or when another step than the missing one would be planned anew.
+    pub fn redo(&mut self, changed: Option<(usize, Planned)>, ops: &Operations) -> Result<Option<Place>, Problem> {
+        let (place, is_missing) = match self.next(ops) {
+            Next::Propose(place) => (Some(place), true),
+            Next::Wait(place, progress) => (Some(place), progress == Progress::Missing && place.part == Part::Write),
+            Next::Done | Next::Compensated | Next::Stuck(..) => (None, false),
             Next::Nothing => {
                 let detail = format!("The change set is {}; nothing of it is done again", self.state.as_str());
                 return Err(Problem::new(Code::InvalidState, detail).with("state", self.state));
             }
         };
-        if let Some(plan) = changed {
-            if place.part == Part::Compensation {
-                let detail = "The change set is being undone; its steps are not planned anew";
+        if let Some((step, plan)) = changed {
+            let is_meant = is_missing && place == Some(Place { step, part: Part::Write });
+            if !is_meant && plan != self.steps[step].plan {
+                let detail = format!("Step {} is not missing; only a missing step is planned anew", step + 1);
                 return Err(Problem::new(Code::InvalidState, detail).with("state", self.state));
             }
-            self.steps[place.step].plan = plan;
+            self.steps[step].plan = plan;
         }
-        // Somebody else's command under this key: it stays theirs.
-        if self.refused.take().is_some_and(|refused| refused.code == Code::FingerprintConflict) {
-            self.place_mut(place).again();
+        let Some(place) = place.filter(|_| is_missing) else { return Ok(None) };
+        // Under a key that the agent has used for something else, nothing is proposed any more.
+        let is_taken = self.refused.take().is_some_and(|refused| refused.code == Code::FingerprintConflict);
+        if is_taken || self.place(place).operation.is_some() {
+            self.again(place, ops);
         }
         Ok(Some(place))
     }

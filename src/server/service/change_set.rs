@@ -11,7 +11,7 @@ use super::{
     By, Desk,
     agents::Label,
     error::{Error, Result},
-    operation::{as_of, lapse, sees},
+    operation::{as_of, lapse},
     ownership,
     propose::{self, Examined, Headers, NewOperation, Proposed, Proposer},
 };
@@ -63,6 +63,9 @@ pub struct NewChangeSet {
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Redo {
+    /// The step that is meant, from 1: told where anything else is.
+    #[serde(default)]
+    pub step: Option<i64>,
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub params: Option<Value>,
@@ -75,17 +78,27 @@ pub struct Redo {
 }
 
 impl Redo {
-    /// The plan with what is given in its place; `None` when nothing is.
-    fn of(self, plan: &Planned) -> Option<Planned> {
-        let Self { params, target, expected_version, reason } = self;
-        let changed = Planned {
-            params: params.unwrap_or_else(|| plan.params.clone()),
-            target: target.or_else(|| plan.target.clone()),
-            expected_version: expected_version.or(plan.expected_version),
-            reason: reason.or_else(|| plan.reason.clone()),
-            ..plan.clone()
+    /// The step that is meant, and its plan with what is given in its place; `None` when nothing is given.
+    fn of(self, steps: &[rules::Step]) -> std::result::Result<Option<(usize, Planned)>, Problem> {
+        let Self { step, params, target, expected_version, reason } = self;
+        let is_changed = params.is_some() || target.is_some() || expected_version.is_some() || reason.is_some();
+        if step.is_none() && !is_changed {
+            return Ok(None);
+        }
+        let step = step.and_then(|number| usize::try_from(number).ok()?.checked_sub(1)).filter(|i| *i < steps.len());
+        let Some(step) = step else {
+            let detail = format!("expected the step that is meant, 1 to {}", steps.len());
+            return Err(Problem::at(Code::ValidationFailed, "/step", detail));
         };
-        (changed != *plan).then_some(changed)
+        let plan = steps[step].plan.clone();
+        let plan = Planned {
+            params: params.unwrap_or(plan.params),
+            target: target.or(plan.target),
+            expected_version: expected_version.or(plan.expected_version),
+            reason: reason.or(plan.reason),
+            ..plan
+        };
+        Ok(Some((step, plan)))
     }
 }
 
@@ -324,12 +337,13 @@ async fn composed(
     place: Place,
     ops: &Operations,
 ) -> store::Result<std::result::Result<NewOperation, Problem>> {
-    let rules::Step { plan, write, .. } = &set.steps[place.step];
+    let rules::Step { plan, write, undo: undone } = &set.steps[place.step];
     let mut body = match (place.part, &plan.compensation) {
-        (Part::Write, _) => body_of(plan),
+        (Part::Write, _) => NewOperation { replans: write.replans.clone(), ..body_of(plan) },
         (Part::Compensation, Some(undo)) => NewOperation {
             target: undo.target.clone(),
             compensates: write.operation.clone(),
+            replans: undone.replans.clone(),
             ..body(&undo.kind, &undo.params)
         },
         (Part::Compensation, None) => return Err(store::Error::corrupt(format!("`{}` undoes what it cannot", set.id))),
@@ -338,7 +352,11 @@ async fn composed(
     if place.part == Part::Compensation && kind.kind.required_link == Some(RequiredLink::RollsBack) {
         body.rolls_back.clone_from(&body.compensates);
     }
-    let takes_version = matches!(kind.kind.conditional, Conditional::Required | Conditional::Optional);
+    let takes_version = match kind.kind.conditional {
+        Conditional::Required => true,
+        Conditional::Optional => place.part == Part::Compensation,
+        Conditional::Absent | Conditional::Never => false,
+    };
     if takes_version && body.expected_version.is_none() {
         let target = match kind.check(&body.params, body.target.as_deref(), None) {
             Ok(checked) => checked.target,
@@ -520,8 +538,12 @@ pub async fn get(desk: &Desk, principal: &Principal, id: &ChangeSetId) -> Result
 /// `not_found` · `run_stopped` · `invalid_state` when the set has ended, or a step that is under way would be changed ·
 /// the refusals of the step's proposal.
 pub async fn redo(desk: &Desk, run: &RunIdentity, id: &ChangeSetId, change: Redo) -> Result<Known> {
-    let (desk_in, run, id) = (desk.clone(), run.clone(), id.clone());
-    desk.commit(move |tx| Box::pin(async move { redo_in(&desk_in, tx, &run, &id, change).await })).await
+    let (desk_in, run_in, id) = (desk.clone(), run.clone(), id.clone());
+    let done = desk.commit(move |tx| Box::pin(async move { redo_in(&desk_in, tx, &run_in, &id, change).await })).await;
+    if let Err(Error::Refused(problem)) = &done {
+        propose::record_refusal(desk, &Proposer::run(run), problem).await;
+    }
+    done
 }
 
 async fn redo_in(
@@ -540,12 +562,13 @@ async fn redo_in(
     }
     let before = set.version;
     let mut ops = load(tx, &set).await?;
-    let changed = match set.next(&ops) {
-        Next::Propose(place) | Next::Wait(place, _) => change.of(&set.steps[place.step].plan),
-        _ => None,
+    let changed = match change.of(&set.steps) {
+        Ok(changed) => changed,
+        Err(problem) => return Ok(Err(problem)),
     };
-    if let Some(plan) = &changed {
-        let written: Vec<_> = ops.values().map(|op| op.proposal.target.clone()).collect();
+    if let Some((step, plan)) = &changed {
+        let earlier = set.steps[..*step].iter().filter_map(|step| ops.get(step.write.operation.as_ref()?));
+        let written: Vec<_> = earlier.map(|op| op.proposal.target.clone()).collect();
         if let Err(problem) = check_step(desk, tx, run, plan, &written).await? {
             return Ok(Err(problem));
         }
