@@ -6,6 +6,7 @@ mod backup;
 mod callbacks;
 mod cases;
 mod catalogue;
+mod change_sets;
 mod claim;
 mod collide;
 mod command_line;
