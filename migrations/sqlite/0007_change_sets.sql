@@ -15,6 +15,15 @@ CREATE TABLE change_set (
 CREATE UNIQUE INDEX change_set_key ON change_set (agent, idempotency_key);
 CREATE INDEX change_set_state ON change_set (state, due_at);
 
+-- Every operation that a set has proposed, also those that another one has taken the place of.
+CREATE TABLE change_set_operation (
+    operation TEXT NOT NULL REFERENCES operation (id),
+    change_set TEXT NOT NULL REFERENCES change_set (id),
+    place TEXT NOT NULL,
+    PRIMARY KEY (operation, change_set)
+);
+CREATE INDEX change_set_operation_set ON change_set_operation (change_set, operation);
+
 -- Operations that make good for others. `seen` is the version of the first when the second was last told.
 CREATE TABLE compensation (
     operation TEXT PRIMARY KEY NOT NULL REFERENCES operation (id),

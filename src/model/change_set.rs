@@ -136,7 +136,7 @@ pub struct ChangeSet {
 }
 
 /// The write of a step, or what undoes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     Write,
@@ -144,7 +144,7 @@ pub enum Part {
 }
 
 /// One of a set's commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// From 0.
     pub step: usize,
@@ -222,6 +222,13 @@ impl ChangeSet {
         self.steps.iter().flat_map(|step| [&step.write, &step.undo]).filter_map(|tries| tries.operation.as_ref())
     }
 
+    /// Where one of its operations stands.
+    pub fn place_of(&self, id: &OperationId) -> Option<Place> {
+        let steps = 0..self.steps.len();
+        let places = steps.flat_map(|step| [Part::Write, Part::Compensation].map(|part| Place { step, part }));
+        places.into_iter().find(|place| self.place(*place).operation.as_ref() == Some(id))
+    }
+
     /// The idempotency key under which the operation of a place is proposed: the same however often it is tried, so that
     /// it is proposed once.
     pub fn key(&self, place: Place) -> String {
@@ -285,6 +292,14 @@ impl ChangeSet {
             }
         }
         Next::Compensated
+    }
+
+    /// Why a stuck set cannot be undone as planned.
+    pub fn stuck_because(&self, ops: &Operations) -> Option<String> {
+        match self.backward(ops) {
+            Next::Stuck(place, why) if self.state == SetState::Stuck => Some(format!("step {}: {why}", place.step + 1)),
+            _ => None,
+        }
     }
 
     fn find<'o>(&self, place: Place, ops: &'o Operations) -> Option<&'o Operation> {

@@ -40,7 +40,7 @@ use crate::{
             committer::{Notice, Topic},
             operation, resource, run,
         },
-        web::auth::{Principal, RunIdentity},
+        web::auth::{PersonIdentity, Principal, RunIdentity},
     },
 };
 
@@ -424,9 +424,9 @@ async fn advance(
             (set.state, event) = (SetState::Compensated, Some((Event::ChangeSetCompensated, None)));
             Attention::Never
         }
-        Next::Stuck(place, why) => {
-            let words = format!("step {}: {why}", place.step + 1);
-            (set.state, event) = (SetState::Stuck, Some((Event::ChangeSetStuck, Some(words))));
+        Next::Stuck(..) => {
+            set.state = SetState::Stuck;
+            event = Some((Event::ChangeSetStuck, set.stuck_because(&ops)));
             Attention::Never
         }
         Next::Nothing => Attention::Never,
@@ -529,6 +529,32 @@ pub async fn get(desk: &Desk, principal: &Principal, id: &ChangeSetId) -> Result
         }
     }
     Ok(Known { set, ops })
+}
+
+/// The operations of a set in whose place another one stands, the oldest first.
+///
+/// # Errors
+/// When the database is away.
+pub async fn earlier(desk: &Desk, set: &ChangeSet) -> Result<Vec<(Place, Operation)>> {
+    let mut conn = desk.store.read().await?;
+    let now = desk.now();
+    let mut earlier = Vec::new();
+    for (id, place) in change_set::operations(&mut conn, &set.id).await? {
+        if set.place(place).operation.as_ref() != Some(&id)
+            && let Some(op) = operation::find(&mut conn, &id).await?
+        {
+            earlier.push((place, as_of(op, now)));
+        }
+    }
+    Ok(earlier)
+}
+
+/// The newest sets for which a run has proposed something.
+///
+/// # Errors
+/// When the database is away.
+pub async fn of_run(desk: &Desk, run: &RunId) -> Result<Vec<ChangeSet>> {
+    Ok(change_set::of_run(&mut desk.store.read().await?, run, BATCH).await?)
 }
 
 /// Takes a set up for a run: the missing step is proposed again, with other content where some is given, and what
@@ -651,8 +677,7 @@ async fn may_compensate(
     match principal {
         Principal::Run(run) => Ok(ownership::live(run::by_id(tx, run.id()).await?, now).map(drop)),
         Principal::Person(person) => {
-            let owner = agent::by_id(tx, agent).await?.map(|agent| agent.owner);
-            let may = owner.as_ref() == Some(person.id()) || matches!(person.role(), Role::Operator | Role::Admin);
+            let may = person_may_compensate(tx, person, agent).await?;
             let detail = "The agent's owner, an operator or an admin may have a change set undone";
             Ok(may.then_some(()).ok_or_else(|| Problem::new(Code::Forbidden, detail)))
         }
@@ -661,6 +686,15 @@ async fn may_compensate(
             Ok(Err(Problem::new(Code::Forbidden, detail)))
         }
     }
+}
+
+/// Whether a person may have the sets of `agent` undone: its owner, operators and admins.
+///
+/// # Errors
+/// When the database is away.
+pub async fn person_may_compensate(conn: &mut Conn, person: &PersonIdentity, agent: &AgentId) -> store::Result<bool> {
+    let owner = agent::by_id(conn, agent).await?.map(|agent| agent.owner);
+    Ok(owner.as_ref() == Some(person.id()) || matches!(person.role(), Role::Operator | Role::Admin))
 }
 
 // As it is read
@@ -681,6 +715,8 @@ pub struct ChangeSetView {
     pub steps: Vec<StepView>,
     /// What it waits for; nothing once it has ended.
     pub waits_for: Option<Waits>,
+    /// Why it cannot be undone as planned: a person decides.
+    pub stuck: Option<String>,
     /// Why it is undone.
     pub reason: Option<String>,
     pub created_at: Timestamp,
@@ -743,6 +779,7 @@ impl ChangeSetView {
         Self {
             steps: set.steps.iter().enumerate().map(view).collect(),
             waits_for,
+            stuck: set.stuck_because(&ops),
             id: set.id,
             title: set.title,
             state: set.state,

@@ -20,6 +20,7 @@ use crate::{
     model::{
         approval::{Review, Voter, may_vote},
         audit::{Actor, Entry, Event, Record},
+        change_set::{self, ChangeSet},
         conflict::Conflict,
         diff::ArrayKeys,
         evidence::Evidence,
@@ -33,7 +34,7 @@ use crate::{
         store::{
             Conn,
             agent::{self, Agent},
-            conflict, evidence, executor, log,
+            change_set as sets, conflict, evidence, executor, log,
             operation::{self, Filter, Order, list, same_command, unsettled_on_target, waiting_on_target},
             person, resource, run,
         },
@@ -64,6 +65,8 @@ pub struct Sheet {
     pub replans: Option<Plan>,
     /// The plan that took the place of this one.
     pub replanned_by: Option<Operation>,
+    /// The change set that it was proposed for, and where in it.
+    pub change_set: Option<(ChangeSet, change_set::Place)>,
     /// Oldest first.
     pub evidence: Vec<Evidence>,
     /// What whoever makes the effect declares, where somebody declared it.
@@ -199,6 +202,7 @@ impl Sheet {
             conflict,
             replans,
             replanned_by,
+            change_set: sets::of_operation(conn, id).await?,
             evidence: evidence::of_operation(conn, id).await?,
             provider: match &p.provider {
                 Some(name) => provider::find(conn, name).await?,

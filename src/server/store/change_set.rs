@@ -2,9 +2,9 @@
 
 use super::{Conn, Error, Result, Row, Tx, json, sql};
 use crate::model::{
-    change_set::ChangeSet,
+    change_set::{ChangeSet, Place},
     fingerprint::Fingerprint,
-    id::{AgentId, ChangeSetId, OperationId},
+    id::{AgentId, ChangeSetId, OperationId, RunId},
     operation::Operation,
     time::Timestamp,
 };
@@ -44,6 +44,41 @@ pub async fn by_key(conn: &mut Conn, agent: &AgentId, key: &str) -> Result<Optio
     row.map(|row| Ok((read(&row)?, row.parsed("fingerprint")?))).transpose()
 }
 
+/// The newest set that an operation was proposed for, and where in it.
+pub async fn of_operation(conn: &mut Conn, op: &OperationId) -> Result<Option<(ChangeSet, Place)>> {
+    let query = sql("SELECT change_set.document AS document, change_set_operation.place AS place \
+                     FROM change_set_operation JOIN change_set ON change_set.id = change_set_operation.change_set \
+                     WHERE change_set_operation.operation = $1 ORDER BY change_set.id DESC LIMIT 1");
+    let row = conn.fetch_optional(query.bind(op.as_str())).await?;
+    row.map(|row| Ok((read(&row)?, row.json("place")?))).transpose()
+}
+
+/// The sets for which a run has proposed something, the newest first.
+pub async fn of_run(conn: &mut Conn, run: &RunId, limit: i64) -> Result<Vec<ChangeSet>> {
+    let query = sql("SELECT document FROM change_set WHERE id IN (\
+                     SELECT change_set_operation.change_set FROM change_set_operation \
+                     JOIN operation ON operation.id = change_set_operation.operation WHERE operation.run = $1) \
+                     ORDER BY id DESC LIMIT $2");
+    conn.fetch_all(query.bind(run.as_str()).bind(limit)).await?.iter().map(read).collect()
+}
+
+/// All operations that were proposed for a set, the oldest first.
+pub async fn operations(conn: &mut Conn, id: &ChangeSetId) -> Result<Vec<(OperationId, Place)>> {
+    let query = sql("SELECT operation, place FROM change_set_operation WHERE change_set = $1 ORDER BY operation");
+    let rows = conn.fetch_all(query.bind(id.as_str())).await?;
+    rows.iter().map(|row| Ok((row.parsed("operation")?, row.json("place")?))).collect()
+}
+
+/// What is awaited is the set's own.
+async fn keep(tx: &mut Tx, set: &ChangeSet, attention: &Attention) -> Result<()> {
+    let Attention::On(id, _) = attention else { return Ok(()) };
+    let Some(place) = set.place_of(id) else { return Ok(()) };
+    let query = sql("INSERT INTO change_set_operation (operation, change_set, place) VALUES ($1, $2, $3) \
+                     ON CONFLICT (operation, change_set) DO NOTHING");
+    tx.execute(query.bind(id.as_str()).bind(set.id.as_str()).bind(json(&place)?)).await?;
+    Ok(())
+}
+
 /// What the key of a new set is bound to.
 pub struct Bound<'a> {
     pub key: &'a str,
@@ -67,7 +102,7 @@ pub async fn insert(tx: &mut Tx, set: &ChangeSet, bound: Bound<'_>, attention: &
         .bind(json(set)?),
     )
     .await?;
-    Ok(())
+    keep(tx, set, attention).await
 }
 
 /// Stores what has become of a set that was read as version `before`.
@@ -90,7 +125,10 @@ pub async fn update(tx: &mut Tx, set: &ChangeSet, before: i64, attention: &Atten
             .bind(before),
         )
         .await?;
-    if changed == 1 { Ok(()) } else { Err(Error::corrupt(format!("`{}` changed under a command", set.id))) }
+    match changed {
+        1 => keep(tx, set, attention).await,
+        _ => Err(Error::corrupt(format!("`{}` changed under a command", set.id))),
+    }
 }
 
 /// Sets for which something may be next.

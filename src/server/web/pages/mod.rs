@@ -6,6 +6,7 @@
 
 mod audit;
 mod bulk;
+mod change_set;
 mod charts;
 mod conflict;
 pub mod error;
@@ -57,6 +58,7 @@ pub fn routes(state: AppState) -> Router<AppState> {
     Router::new()
         .merge(queue::routes())
         .merge(bulk::routes())
+        .merge(change_set::routes())
         .merge(runs::routes())
         .merge(conflict::routes())
         .merge(resources::routes())

@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use serde::Deserialize;
 
 use super::{
-    conflict as conflicts, error, leases,
+    change_set as sets, conflict as conflicts, error, leases,
     parts::{self, Empty, Head, Sheet},
     queue::{self, Last, Pick},
     render::{Page, Visitor, link},
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     model::{
         approval::Role,
+        change_set::ChangeSet,
         id::{ApprovalId, OperationId, RunId},
         problem::{Code, Problem},
         run::{RunStatus, Scope, WriteGrant},
@@ -28,6 +29,7 @@ use crate::{
     },
     server::{
         service::{
+            change_set,
             conflict::{self, Line, LinesQuery},
             desk,
             error::{Error, Result},
@@ -212,6 +214,7 @@ pub async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, re
     let kinds = run_approval::coverable_kinds(&visitor.desk).await?;
     let of_run = LinesQuery { run: Some(id.clone()), ..LinesQuery::default() };
     let conflicts = conflict::lines(&visitor.desk, of_run).await?.lines;
+    let sets = change_set::of_run(&visitor.desk, id).await?;
     let stopped_by = match &run.stopped {
         Some(stopped) => match stopped.by.parse() {
             Ok(id) => person::by_id(&mut conn, &id).await?.map(|person| person.name),
@@ -234,7 +237,7 @@ pub async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, re
     Ok(visitor.page(&title, Place::Runs, || {
         let rows: Vec<_> = rows.iter().map(|one| queue::row(one, Last::State, Pick::None, now)).collect();
         let slip = facts(&run, &owner, stopped_by.as_deref(), now).into_any();
-        let stub = view! { {stopping(&run, may_stop, not_stopped, now)}{held(&leases, now).into_any()}{refused_writes(&conflicts, now).into_any()} }
+        let stub = view! { {stopping(&run, may_stop, not_stopped, now)}{held(&leases, now).into_any()}{refused_writes(&conflicts, now).into_any()}{change_sets(&sets).into_any()} }
             .into_any();
         let ahead = run_approvals::Given {
             run: &run,
@@ -250,7 +253,7 @@ pub async fn page(visitor: &Visitor, id: &RunId, before: Option<OperationId>, re
                 <a href="/runs">"Runs"</a>
             </nav>
             <Head title=title.clone()>"A run of "{agent}", started "{started}"."</Head>
-            <Sheet slip=slip stub=stub stub_label="Stop, leases and conflicts" />
+            <Sheet slip=slip stub=stub stub_label="Stop, leases, conflicts and change sets" />
             {run_approvals::section(ahead).into_any()}
             <section class="gap-top" aria-labelledby="h-operations">
                 <h2 id="h-operations">"What it proposed"</h2>
@@ -357,6 +360,14 @@ fn refused_writes(conflicts: &[Line], now: Timestamp) -> impl IntoView + use<> {
         })
         .collect();
     panel("Conflicts", "None of its writes met another.", items)
+}
+
+fn change_sets(of_run: &[ChangeSet]) -> impl IntoView + use<> {
+    let items: Vec<_> = of_run
+        .iter()
+        .map(|set| view! { <li><a href=sets::address(&set.id)>{parts::line(&set.title)}</a>" "{sets::state(set.state)}</li> })
+        .collect();
+    panel("Change sets", "It is part of none.", items)
 }
 
 fn panel(heading: &'static str, none: &'static str, items: Vec<impl IntoView + 'static>) -> impl IntoView {

@@ -5,12 +5,13 @@ use leptos::prelude::*;
 use super::{Paper, address, case, grouped, groups, more_votes, number, slip, span};
 use crate::{
     model::{
+        change_set::Part,
         kind::LeaseRule,
-        operation::{Decision, Operation, State, Vote},
+        operation::{CompensationStatus, Decision, Operation, State, Vote},
         text::Breaks,
         time::Timestamp,
     },
-    server::web::pages::{leases, parts, plans},
+    server::web::pages::{change_set, leases, parts, plans},
     ui::{
         time::{self, Form},
         verify::Verify,
@@ -437,6 +438,23 @@ fn facts(paper: &Paper) -> impl IntoView + use<> {
         let id = id.as_ref()?;
         Some(view! { <dt>{word}</dt><dd class="id"><a href=address(id)>{id.to_string()}</a></dd> })
     });
+    let set = sheet.change_set.as_ref().map(|(set, place)| {
+        let number = place.step + 1;
+        let part = match place.part {
+            Part::Write => format!("Step {number} of "),
+            Part::Compensation => format!("Undoes step {number} of "),
+        };
+        view! { <dt>"Change set"</dt><dd>{part}<a href=change_set::address(&set.id)>{parts::line(&set.title)}</a></dd> }
+    });
+    let compensated = op.life.compensation.as_ref().map(|note| {
+        let (by, how_far) = match note.status {
+            CompensationStatus::None => return ().into_any(),
+            CompensationStatus::Proposed => (address(&note.by), "Proposed, not done yet"),
+            CompensationStatus::Compensated => (address(&note.by), "Made good"),
+            CompensationStatus::Failed => (address(&note.by), "Failed: the effect stands"),
+        };
+        view! { <dt>"Compensation"</dt><dd><a href=by>{how_far}</a></dd> }.into_any()
+    });
     let replans = sheet.replanned_by.as_ref().map(|plan| view! { <dt>"Planned anew"</dt><dd>{plans::link(plan)}</dd> });
     view! {
         <section class="p">
@@ -450,7 +468,9 @@ fn facts(paper: &Paper) -> impl IntoView + use<> {
                 </dd>
                 <dt>"Owner"</dt>
                 <dd>{parts::line(&sheet.agent.owner_name)}</dd>
+                {set}
                 {links.collect::<Vec<_>>()}
+                {compensated}
                 {replans}
                 {records}
             </dl>
