@@ -805,8 +805,9 @@ async fn create(
         store::change_set::compensates(tx, &op, other).await?;
     }
     if let Some(conflict) = conflict {
-        store::conflict::insert(tx, &proposer.agent, &conflict).await?;
-        return Ok(Err(conflict.problem()));
+        let problem = conflict.problem();
+        store::conflict::insert(tx, &[(&proposer.agent, conflict)]).await?;
+        return Ok(Err(problem));
     }
     if let Some(old) = &op.proposal.links.replans
         && let Some(old) = operation::find(tx, old).await?

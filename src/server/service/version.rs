@@ -23,13 +23,11 @@ pub async fn overtake(tx: &mut Tx, by: &By, target: &str, version: i64) -> store
     let now = tx.now();
     let waiting = operation::waiting_on_target(tx, target).await?;
     let met = conflict::met(tx, target).await?;
-    for op in waiting {
-        let waits = matches!(rules::state_at(&op, now), State::Pending | State::Approved);
-        let older = op.proposal.expected_version.filter(|expected| *expected < version);
-        if let (true, Some(expected), Some(step)) = (waits, older, rules::stale(&op, now)) {
-            let problem = rules::stale_version(target, expected, version);
-            conflict::end(tx, by, &op, step, &problem, met.clone()).await?;
-        }
-    }
+    let refused = waiting.iter().filter_map(|op| {
+        let waits = matches!(rules::state_at(op, now), State::Pending | State::Approved);
+        let expected = op.proposal.expected_version.filter(|expected| waits && *expected < version)?;
+        Some((op, rules::stale(op, now)?, rules::stale_version(target, expected, version)))
+    });
+    conflict::end_all(tx, by, refused.collect(), &met).await?;
     Ok(())
 }

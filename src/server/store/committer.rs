@@ -16,7 +16,11 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::{Conn, Error, Result, Store, dialect, dialect::Pools, sql};
+use super::{
+    Conn, Error, Result, Store, dialect,
+    dialect::Pools,
+    sql::{Value, sql},
+};
 use crate::{
     model::{
         audit::{Entry, Frontier, Hash, seal},
@@ -84,6 +88,37 @@ impl Topic {
     }
 }
 
+/// Records and outbox rows of one command that are written in one go.
+#[derive(Debug, Default)]
+pub struct Batch {
+    records: Vec<Vec<Value>>,
+    events: Vec<Vec<Value>>,
+}
+
+impl Batch {
+    /// Tells watchers; `seq` is the record that this goes with. `conflict` is the id of the operation's conflict, and
+    /// where it stands, where it is about that as well.
+    pub fn publish(
+        &mut self,
+        seq: u64,
+        notice: Notice<'_>,
+        conflict: Option<(&ConflictId, ConflictState)>,
+        now: Timestamp,
+    ) {
+        self.events.push(vec![
+            (seq as i64).into(),
+            notice.topic.as_str().into(),
+            notice.subject.into(),
+            notice.agent.into(),
+            notice.state.into(),
+            notice.version.into(),
+            conflict.map(|(id, _)| id.as_str()).into(),
+            conflict.map(|(_, state)| state.as_str()).into(),
+            now.into(),
+        ]);
+    }
+}
+
 impl Deref for Tx {
     type Target = Conn;
 
@@ -137,52 +172,44 @@ impl Tx {
 
     /// Appends a record to the chain; its `seq`.
     pub async fn audit(&mut self, entry: &Entry) -> Result<u64> {
+        let mut batch = Batch::default();
+        let seq = self.append(entry, &mut batch);
+        self.write(batch).await?;
+        Ok(seq)
+    }
+
+    /// Appends a record to the chain, to be written with the batch; its `seq`.
+    pub fn append(&mut self, entry: &Entry, batch: &mut Batch) -> u64 {
         let seq = self.head.frontier.size();
         let sealed = seal(entry, seq, &self.head.hash, self.now);
-        self.conn
-            .execute(
-                sql("INSERT INTO audit (seq, event, operation, at, record) VALUES ($1, $2, $3, $4, $5)")
-                    .bind(seq as i64)
-                    .bind(entry.event.as_str())
-                    .bind(entry.operation.as_ref().map(|id| id.as_str()))
-                    .bind(self.now)
-                    .bind(&sealed.json),
-            )
-            .await?;
+        let operation = entry.operation.as_ref().map(|id| id.as_str());
+        batch.records.push(vec![
+            (seq as i64).into(),
+            entry.event.as_str().into(),
+            operation.into(),
+            self.now.into(),
+            sealed.json.into(),
+        ]);
         self.head.hash = sealed.hash;
         self.head.at = self.now;
         self.head.frontier.push(sealed.leaf);
-        Ok(seq)
+        seq
     }
 
     /// Tells watchers; `seq` is the record that this goes with.
     pub async fn publish(&mut self, seq: u64, notice: Notice<'_>) -> Result<()> {
-        self.publish_with(seq, notice, None).await
+        let mut batch = Batch::default();
+        batch.publish(seq, notice, None, self.now);
+        self.write(batch).await
     }
 
-    /// The same of an operation whose conflict it is about as well: its id, and where it stands.
-    pub async fn publish_with(
-        &mut self,
-        seq: u64,
-        notice: Notice<'_>,
-        conflict: Option<(&ConflictId, ConflictState)>,
-    ) -> Result<()> {
-        let now = self.now;
-        self.conn
-            .execute(
-                sql("INSERT INTO event (seq, topic, subject, agent, state, version, conflict, conflict_state, created_at) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)")
-                .bind(seq as i64)
-                .bind(notice.topic.as_str())
-                .bind(notice.subject)
-                .bind(notice.agent)
-                .bind(notice.state)
-                .bind(notice.version)
-                .bind(conflict.map(|(id, _)| id.as_str()))
-                .bind(conflict.map(|(_, state)| state.as_str()))
-                .bind(now),
-            )
-            .await?;
+    /// Writes what the batch holds.
+    pub async fn write(&mut self, batch: Batch) -> Result<()> {
+        let into = "INSERT INTO audit (seq, event, operation, at, record)";
+        self.conn.execute_rows(into, &batch.records, "").await?;
+        let into =
+            "INSERT INTO event (seq, topic, subject, agent, state, version, conflict, conflict_state, created_at)";
+        self.conn.execute_rows(into, &batch.events, "").await?;
         Ok(())
     }
 

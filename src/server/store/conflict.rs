@@ -6,24 +6,27 @@ use crate::model::{
     id::{AgentId, ConflictId, RunId},
 };
 
-pub async fn insert(tx: &mut Tx, agent: &AgentId, conflict: &Conflict) -> Result<()> {
+/// Stores conflicts, each with the agent whose write was refused.
+pub async fn insert(tx: &mut Tx, conflicts: &[(&AgentId, Conflict)]) -> Result<()> {
     let now = tx.now();
-    tx.execute(
-        sql("INSERT INTO conflict (id, operation, agent, resource, kind, code, state, met_agent, record, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
-        .bind(conflict.id.as_str())
-        .bind(conflict.operation.as_str())
-        .bind(agent.as_str())
-        .bind(&conflict.resource)
-        .bind(&conflict.kind)
-        .bind(conflict.code.as_str())
-        .bind(conflict.state().as_str())
-        .bind(conflict.met.author.agent.as_ref().map(|id| id.as_str()))
-        .bind(json(conflict)?)
-        .bind(now),
-    )
-    .await?;
-    Ok(())
+    let row = |(agent, conflict): &(&AgentId, Conflict)| {
+        Ok(vec![
+            conflict.id.as_str().into(),
+            conflict.operation.as_str().into(),
+            agent.as_str().into(),
+            (&conflict.resource).into(),
+            (&conflict.kind).into(),
+            conflict.code.as_str().into(),
+            conflict.state().as_str().into(),
+            conflict.met.author.agent.as_ref().map(|id| id.as_str()).into(),
+            json(conflict)?.into(),
+            now.into(),
+        ])
+    };
+    let rows = conflicts.iter().map(row).collect::<Result<Vec<_>>>()?;
+    let into =
+        "INSERT INTO conflict (id, operation, agent, resource, kind, code, state, met_agent, record, created_at)";
+    tx.execute_rows(into, &rows, "").await.map(drop)
 }
 
 /// Stores how the conflict was resolved; `false` when it was resolved before.

@@ -2,7 +2,7 @@
 
 use super::{
     Conn, Error, Result, Row, Sql, Tx,
-    committer::{Notice, Topic},
+    committer::{Batch, Notice, Topic},
     sql,
 };
 use crate::model::{
@@ -73,62 +73,75 @@ pub async fn insert(tx: &mut Tx, op: &Operation, stored: Stored<'_>, steps: Vec<
     .await?;
     let mut op = op.clone();
     for step in steps {
-        op = write(tx, &op, step).await?;
+        op = apply(tx, &op, step).await?;
     }
     Ok(op)
 }
 
-/// Stores the next life with its audit records, and tells those who watch: the only way an operation changes.
+/// Stores the next life with its audit records, and tells those who watch.
 ///
 /// # Errors
 /// When the stored life is not the one the step started from.
 pub async fn apply(tx: &mut Tx, op: &Operation, step: Step) -> Result<Operation> {
-    write(tx, op, step).await
+    let mut next = apply_all(tx, vec![(op, step)]).await?;
+    next.pop().ok_or_else(|| Error::corrupt(format!("`{}` has gone", op.id())))
 }
 
-async fn write(tx: &mut Tx, op: &Operation, step: Step) -> Result<Operation> {
-    let before = (op.life.version, op.life.state);
-    let mut next = Operation { proposal: op.proposal.clone(), life: step.life };
-    let mut seq = None;
-    for event in &step.events {
-        seq = Some(tx.audit(event).await?);
-        if matches!(event.event, Event::ApprovalGranted | Event::ApprovalAutoGranted) {
-            next.life.approval.receipt = Some(tx.receipt());
+/// The same of several operations, in this order and in few statements: the only way an operation changes.
+///
+/// # Errors
+/// When a stored life is not the one its step started from.
+pub async fn apply_all(tx: &mut Tx, steps: Vec<(&Operation, Step)>) -> Result<Vec<Operation>> {
+    let mut batch = Batch::default();
+    let mut changes = Vec::with_capacity(steps.len());
+    let mut changed = Vec::with_capacity(steps.len());
+    for (op, step) in steps {
+        let mut next = Operation { proposal: op.proposal.clone(), life: step.life };
+        let mut seq = None;
+        for event in &step.events {
+            seq = Some(tx.append(event, &mut batch));
+            if matches!(event.event, Event::ApprovalGranted | Event::ApprovalAutoGranted) {
+                next.life.approval.receipt = Some(tx.receipt());
+            }
         }
+        changes.push(vec![
+            next.proposal.id.as_str().into(),
+            op.life.version.into(),
+            op.life.state.as_str().into(),
+            next.life.state.as_str().into(),
+            next.life.version.into(),
+            next_lapse(&next).into(),
+            i64::from(is_unsettled(&next)).into(),
+            json(&next.life)?.into(),
+            next.life.updated_at.into(),
+        ]);
+        if let Some(seq) = seq {
+            let notice = Notice {
+                topic: Topic::Operation,
+                subject: next.proposal.id.as_str(),
+                agent: Some(next.proposal.agent.as_str()),
+                state: next.life.state.as_str(),
+                version: next.life.version,
+            };
+            let told = |op: &Operation| (op.life.conflict.clone(), op.life.conflict_resolution.clone());
+            let state = ConflictState::of(next.life.conflict_resolution.as_ref());
+            let conflict = next.life.conflict.as_ref().filter(|_| told(op) != told(&next)).map(|id| (id, state));
+            batch.publish(seq, notice, conflict, tx.now());
+        }
+        changed.push(next);
     }
-    let changed = tx
-        .execute(
-            sql("UPDATE operation SET state = $1, version = $2, deadline_at = $3, possibly_applied = $4, life = $5, \
-                 updated_at = $6 WHERE id = $7 AND version = $8 AND state = $9")
-            .bind(next.life.state.as_str())
-            .bind(next.life.version)
-            .bind(next_lapse(&next))
-            .bind(i64::from(is_unsettled(&next)))
-            .bind(json(&next.life)?)
-            .bind(next.life.updated_at)
-            .bind(next.proposal.id.as_str())
-            .bind(before.0)
-            .bind(before.1.as_str()),
-        )
-        .await?;
-    if changed != 1 {
-        return Err(Error::corrupt(format!("`{}` changed under a command", op.id())));
+    tx.write(batch).await?;
+    let next =
+        "WITH next (id, was_version, was_state, state, version, deadline_at, possibly_applied, life, updated_at) AS (";
+    let update = ") UPDATE operation SET state = next.state, version = next.version, deadline_at = next.deadline_at, \
+                  possibly_applied = next.possibly_applied, life = next.life, updated_at = next.updated_at FROM next \
+                  WHERE operation.id = next.id AND operation.version = next.was_version \
+                  AND operation.state = next.was_state";
+    if tx.execute_rows(next, &changes, update).await? != changes.len() as u64 {
+        let ids: Vec<_> = changed.iter().map(|op| op.id().as_str()).collect();
+        return Err(Error::corrupt(format!("`{}` changed under a command", ids.join("`, `"))));
     }
-    if let Some(seq) = seq {
-        let notice = Notice {
-            topic: Topic::Operation,
-            subject: next.proposal.id.as_str(),
-            agent: Some(next.proposal.agent.as_str()),
-            state: next.life.state.as_str(),
-            version: next.life.version,
-        };
-        let is_about =
-            (&op.life.conflict, &op.life.conflict_resolution) != (&next.life.conflict, &next.life.conflict_resolution);
-        let state = ConflictState::of(next.life.conflict_resolution.as_ref());
-        let conflict = next.life.conflict.as_ref().filter(|_| is_about).map(|id| (id, state));
-        tx.publish_with(seq, notice, conflict).await?;
-    }
-    Ok(next)
+    Ok(changed)
 }
 
 pub async fn find(conn: &mut Conn, id: &OperationId) -> Result<Option<Operation>> {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Conn, Error, Result, Row, Tx, sql};
 use crate::model::{
+    conflict::Past,
     resource::{Author, FieldChange, Holder, VersionChange},
     time::Timestamp,
 };
@@ -198,41 +199,41 @@ fn author(row: &Row) -> Result<Author> {
     })
 }
 
-fn field(row: &Row) -> Result<Field> {
+fn change(row: &Row) -> Result<FieldChange> {
     let change = FieldChange::parse(&row.text("change")?);
+    change.ok_or_else(|| Error::corrupt("unknown change of a field".into()))
+}
+
+fn field(row: &Row) -> Result<Field> {
     Ok(Field {
         pointer: row.text("pointer")?,
-        change: change.ok_or_else(|| Error::corrupt("unknown change of a field".into()))?,
+        change: change(row)?,
         old_digest: row.opt_text("old_digest")?,
         new_digest: row.opt_text("new_digest")?,
     })
 }
 
-/// The last change of one field within a range of versions, and who made it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LastChange {
-    pub field: Field,
-    pub version: i64,
-    pub author: Author,
-    pub at: Timestamp,
-}
-
-/// The last change of every field that changed in versions above `after`, up to and with `upto`; by pointer.
-pub async fn changes_between(conn: &mut Conn, target: &str, after: i64, upto: i64) -> Result<Vec<LastChange>> {
-    let query = sql("SELECT f.pointer, f.change, f.old_digest, f.new_digest, f.version, \
-             v.run, v.operation, v.agent, v.approval, v.person, v.created_at \
+/// The last change of every field that changed in versions above `after`, up to and with `upto`: the first `limit` by
+/// pointer.
+pub async fn changes_between(conn: &mut Conn, target: &str, after: i64, upto: i64, limit: i64) -> Result<Vec<Past>> {
+    // The joins run in this order, and the range of one version takes SQLite to the index that has the author without
+    // the document.
+    let query = sql(
+        "SELECT f.pointer, f.change, f.version, v.run, v.operation, v.agent, v.approval, v.person, v.created_at \
          FROM (SELECT pointer, MAX(version) AS version FROM resource_field \
-               WHERE target = $1 AND version > $2 AND version <= $3 GROUP BY pointer) AS latest \
-         JOIN resource_field f ON f.target = $1 AND f.version = latest.version AND f.pointer = latest.pointer \
-         JOIN resource_version v ON v.target = $1 AND v.version = latest.version \
-         ORDER BY f.pointer");
-    let rows = conn.fetch_all(query.bind(target).bind(after).bind(upto)).await?;
+               WHERE target = $1 AND version > $2 AND version <= $3 GROUP BY pointer ORDER BY pointer LIMIT $4) AS latest \
+         CROSS JOIN resource_field AS f CROSS JOIN resource_version AS v \
+         WHERE f.target = $1 AND f.version = latest.version AND f.pointer = latest.pointer \
+         AND v.target = $1 AND v.version BETWEEN latest.version AND latest.version ORDER BY f.pointer",
+    );
+    let rows = conn.fetch_all(query.bind(target).bind(after).bind(upto).bind(limit)).await?;
     rows.iter()
         .map(|row| {
-            Ok(LastChange {
-                field: field(row)?,
+            Ok(Past {
+                pointer: row.text("pointer")?,
+                change: change(row)?,
                 version: row.int("version")?,
-                author: author(row)?,
+                by: author(row)?,
                 at: Timestamp(row.int("created_at")?),
             })
         })

@@ -57,7 +57,25 @@ impl Sql {
         self.values.push(value.into());
         self
     }
+
+    /// `head VALUES ($1, $2), ($3, $4) tail`.
+    fn with_rows(head: &str, rows: &[Vec<Value>], tail: &str) -> Self {
+        let mut parameters = 1..;
+        let rows_of_parameters: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let row: Vec<_> = parameters.by_ref().take(row.len()).map(|n: usize| format!("${n}")).collect();
+                format!("({})", row.join(", "))
+            })
+            .collect();
+        let text = format!("{head} VALUES {}{tail}", rows_of_parameters.join(", "));
+        Self { text: Cow::Owned(text), values: rows.concat() }
+    }
 }
+
+/// Rows of one statement: few enough for the parameters either database takes, and for neither to plan anew for each
+/// number of rows.
+const ROWS: usize = 64;
 
 /// A row of either database.
 pub enum Row {
@@ -130,6 +148,15 @@ impl Conn {
             Conn::Sqlite(conn) => bound!(sql).execute(&mut **conn).await?.rows_affected(),
             Conn::Postgres(conn) => bound!(sql).execute(&mut **conn).await?.rows_affected(),
         })
+    }
+
+    /// Writes all `rows` by `head VALUES … tail`; the number of rows changed.
+    pub async fn execute_rows(&mut self, head: &str, rows: &[Vec<Value>], tail: &str) -> Result<u64> {
+        let mut changed = 0;
+        for rows in rows.chunks(ROWS) {
+            changed += self.execute(Sql::with_rows(head, rows, tail)).await?;
+        }
+        Ok(changed)
     }
 
     pub async fn fetch_all(&mut self, sql: Sql) -> Result<Vec<Row>> {

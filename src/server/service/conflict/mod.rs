@@ -16,8 +16,8 @@ use super::{
 use crate::{
     model::{
         conflict::{
-            Conflict, ConflictState, Facts, Fields, Met, Past, ReportedBy, ResolvedBy, Sides, Write, compare,
-            is_conflict, resolved_by,
+            Conflict, ConflictState, Facts, Fields, Met, ReportedBy, ResolvedBy, Sides, Write, compare, is_conflict,
+            resolved_by,
         },
         diff::{ArrayKeys, FieldDiff, diff},
         document::{self, ResolutionDoc},
@@ -50,16 +50,35 @@ pub async fn end(
     tx: &mut Tx,
     by: &By,
     op: &Operation,
-    mut step: Step,
+    step: Step,
     problem: &Problem,
     met: Met,
 ) -> store::Result<Operation> {
-    let id: ConflictId = step.life.conflict.take().unwrap_or_else(|| ids::new(tx.now()));
-    step.life.conflict = Some(id.clone());
-    let op = operation::apply(tx, op, by.step(step)).await?;
-    let conflict = Conflict { met, ..Conflict::of(id, &op, problem, false, tx.now()) };
-    conflict::insert(tx, &op.proposal.agent, &conflict).await?;
-    Ok(op)
+    let mut ended = end_all(tx, by, vec![(op, step, problem.clone())], &met).await?;
+    ended.pop().ok_or_else(|| store::Error::corrupt(format!("`{}` has gone", op.id())))
+}
+
+/// The same of all operations that met this.
+pub async fn end_all(
+    tx: &mut Tx,
+    by: &By,
+    refused: Vec<(&Operation, Step, Problem)>,
+    met: &Met,
+) -> store::Result<Vec<Operation>> {
+    let mut steps = Vec::with_capacity(refused.len());
+    let mut kept = Vec::with_capacity(refused.len());
+    for (op, mut step, problem) in refused {
+        let id: ConflictId = step.life.conflict.take().unwrap_or_else(|| ids::new(tx.now()));
+        step.life.conflict = Some(id.clone());
+        steps.push((op, by.step(step)));
+        kept.push((
+            &op.proposal.agent,
+            Conflict { met: met.clone(), ..Conflict::of(id, op, &problem, false, tx.now()) },
+        ));
+    }
+    let ended = operation::apply_all(tx, steps).await?;
+    conflict::insert(tx, &kept).await?;
+    Ok(ended)
 }
 
 /// What an operation comes to whose destination refused it as conflicting, and applied nothing.
@@ -124,17 +143,8 @@ async fn facts(desk: &Desk, conn: &mut Conn, op: &Operation, as_of: AsOf) -> sto
     };
     let as_read = resource::document_at(conn, target, expected).await?;
     let now = resource::document_at(conn, target, upto).await?;
-    let mut past: Vec<_> = resource::changes_between(conn, target, expected, upto)
-        .await?
-        .into_iter()
-        .map(|last| Past {
-            pointer: last.field.pointer,
-            change: last.field.change,
-            version: last.version,
-            by: last.author,
-            at: last.at,
-        })
-        .collect();
+    // One more than is told shows that there are more.
+    let mut past = resource::changes_between(conn, target, expected, upto, MAX_FIELDS as i64 + 1).await?;
     let is_complete = past.len() <= MAX_FIELDS && expected <= upto && (expected == 0 || as_read.is_some());
     past.truncate(MAX_FIELDS);
     let keys = rules::array_keys(&rules::of(desk, conn, target).await?);
