@@ -201,18 +201,27 @@ impl Contract {
     pub fn sentence(&self) -> String {
         let bound = match self.max_in_flight_s {
             InFlight::Unbounded => "with no bound on how late it may still act".to_owned(),
-            InFlight::Seconds(seconds) => format!("and acts within {seconds} s or never"),
+            InFlight::Seconds(seconds) => format!("and acts within {} or never", exactly(seconds)),
         };
         let key = match &self.idempotency {
-            Idempotency::Honoured(honoured) => format!("honours one key for {} s", honoured.retention_s),
+            Idempotency::Honoured(honoured) => format!("honours one key for {}", exactly(honoured.retention_s)),
             Idempotency::None => "honours no key".to_owned(),
         };
         let lookup = match self.lookup {
             Lookup::Authoritative => "says at once whether it was applied".to_owned(),
-            Lookup::Eventual { settle_s } => format!("says within {settle_s} s whether it was applied"),
+            Lookup::Eventual { settle_s } => format!("says within {} whether it was applied", exactly(settle_s)),
             Lookup::None => "cannot be asked".to_owned(),
         };
         format!("{} {key}, {lookup}, {bound}", self.title)
+    }
+}
+
+/// `86400` seconds as `24 h`; `90` as `90 s`, because nothing is rounded.
+fn exactly(seconds: i64) -> String {
+    match seconds {
+        _ if seconds >= 3600 && seconds % 3600 == 0 => format!("{} h", seconds / 3600),
+        _ if seconds >= 60 && seconds % 60 == 0 => format!("{} min", seconds / 60),
+        _ => format!("{seconds} s"),
     }
 }
 

@@ -363,7 +363,7 @@ fn radio(name: &'static str, value: &'static str, label: &'static str) -> impl I
     view! { <label><input type="radio" name=name value=value required />{label}</label> }
 }
 
-/// Why another try was justified, or why there is none: what the provider declares about a lost answer, what has been
+/// Why another try is justified, or why there is none: what the provider declares about a lost answer, what has been
 /// shown of it, and which tries were licensed by it.
 fn other_tries(paper: &Paper) -> impl IntoView + use<> {
     let (op, now) = (paper.op(), paper.now());
@@ -421,15 +421,18 @@ fn other_tries(paper: &Paper) -> impl IntoView + use<> {
         let words = view! { "by "{first}" and "{second}", not claimed yet" };
         rows.push(row("Authorised", words.into_any(), "one try".into_any()));
     }
+    let mut is_licensed = licences.count() > 0 || authorised.is_some();
     if let Some(doubt) = paper.is_doubtful().then_some(paper.sheet.doubt.as_ref()).flatten() {
-        let words = match doubt.licence(now) {
+        let licence = doubt.licence(now);
+        is_licensed |= licence.is_ok();
+        let words = match licence {
             Ok(reason) => format!("may be claimed: {reason}"),
             Err(against) => format!("not now: {against}"),
         };
         rows.push(row("Another try", words.into_any(), "".into_any()));
     }
-    let heading = match licences.count() > 0 || authorised.is_some() {
-        true => "Why another try was justified",
+    let heading = match is_licensed {
+        true => "Why another try is justified",
         false => "Why there is no other try",
     };
     view! {
