@@ -121,7 +121,7 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
     ["not-found", "/operations/op_00000000000000000000000000", asha],
     ["audit", "/audit", admin],
     ["audit-operation", `/audit?operation=${succeeded.id}`, admin],
-    ...["policies", "policies/edit", "kinds", "kinds/deployment.release", "kinds/new", "costs", "people", "agents", "executors", "pause", "sessions", "keyboard"].map(
+    ...["policies", "policies/edit", "kinds", "kinds/deployment.release", "kinds/new", "providers", "costs", "people", "agents", "executors", "pause", "sessions", "keyboard"].map(
       (page): [string, string, typeof asha] => [`settings-${page.replace("/", "-")}`, `/settings/${page}`, admin],
     ),
   ];
