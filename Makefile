@@ -67,6 +67,12 @@ collide:
 	@.ci/need postgres
 	.ci/with-postgres .ci/cargo-test $(SERVER) collide
 
+## faults: what faults do through Counterfoil and without it, in target/faults/report.html (ARGS='50' for 50 seeds a cell)
+faults:
+	@.ci/need rust
+	@.ci/need postgres
+	.ci/with-postgres cargo test --quiet $(SERVER) --test faults -- run $(ARGS)
+
 ## bench: size, start, memory, wake-up and throughput of the release build
 bench: build size
 	@.ci/bench $(RELEASE)
@@ -150,4 +156,4 @@ end2end/node_modules/.stamp: end2end/package.json end2end/package-lock.json
 	@touch $@
 
 FORCE:
-.PHONY: build run demo test lint e2e shots collide bench size fuzz site clean help FORCE
+.PHONY: build run demo test lint e2e shots collide faults bench size fuzz site clean help FORCE

@@ -1,0 +1,267 @@
+//! What is crossed with what: arms, contracts, injections.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// How an intent is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arm {
+    /// Another key for every attempt, as an agent does that reasons about a timeout.
+    NewKey,
+    /// The HTTP client repeats the request, which has no key.
+    Transparent,
+    /// Looks for the order first, and repeats what it does not find.
+    VerifyThenRetry,
+    /// Waits for a minute, looks, repeats.
+    WaitThenRetry,
+    /// One key for all attempts.
+    SameKey,
+    /// Through Counterfoil on SQLite; the agent carries out what was approved.
+    DeskSqlite,
+    DeskPostgres,
+}
+
+impl Arm {
+    pub const ALL: [Self; 7] = [
+        Self::NewKey,
+        Self::Transparent,
+        Self::VerifyThenRetry,
+        Self::WaitThenRetry,
+        Self::SameKey,
+        Self::DeskSqlite,
+        Self::DeskPostgres,
+    ];
+
+    pub fn is_desk(self) -> bool {
+        matches!(self, Self::DeskSqlite | Self::DeskPostgres)
+    }
+
+    /// As the names of its orders begin.
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::NewKey => "new",
+            Self::Transparent => "http",
+            Self::VerifyThenRetry => "verify",
+            Self::WaitThenRetry => "wait",
+            Self::SameKey => "same",
+            Self::DeskSqlite => "desk",
+            Self::DeskPostgres => "nodes",
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::NewKey => "new key",
+            Self::Transparent => "transparent retry",
+            Self::VerifyThenRetry => "verify, then retry",
+            Self::WaitThenRetry => "wait, then retry",
+            Self::SameKey => "same key",
+            Self::DeskSqlite => "Counterfoil, agent sends, SQLite",
+            Self::DeskPostgres => "Counterfoil, agent sends, PostgreSQL",
+        }
+    }
+}
+
+/// What a provider guarantees, and keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contract {
+    /// Payments: one effect for a key within an hour.
+    Keys,
+    /// Refunds: no keys; what happened is found at once, and nothing acts later than a minute.
+    Authoritative,
+    /// Tickets: no keys; what happened is found within two minutes.
+    Eventual,
+    /// Configuration: found at once, but a request may act at any time.
+    Unbounded,
+    /// Deployments: a token below the highest seen is refused; found at once, no bound.
+    Fenced,
+    /// E-mail: no keys, and nobody to ask.
+    Nothing,
+}
+
+impl Contract {
+    pub const ALL: [Self; 6] =
+        [Self::Keys, Self::Authoritative, Self::Eventual, Self::Unbounded, Self::Fenced, Self::Nothing];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Keys => "payments",
+            Self::Authoritative => "refunds",
+            Self::Eventual => "tickets",
+            Self::Unbounded => "config",
+            Self::Fenced => "deploys",
+            Self::Nothing => "mail",
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Keys => "payments: keys",
+            Self::Authoritative => "refunds: authoritative look-up",
+            Self::Eventual => "tickets: eventual look-up",
+            Self::Unbounded => "config: look-up, unbounded",
+            Self::Fenced => "deploys: fence, look-up, unbounded",
+            Self::Nothing => "mail: no guarantee",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|contract| contract.name() == name)
+    }
+
+    /// For how long a key is remembered.
+    pub fn retention_ms(self) -> Option<i64> {
+        (self == Self::Keys).then_some(3_600_000)
+    }
+
+    /// By how much a look-up may lag.
+    pub fn settle_ms(self) -> Option<i64> {
+        match self {
+            Self::Authoritative | Self::Unbounded | Self::Fenced => Some(0),
+            Self::Eventual => Some(120_000),
+            Self::Keys | Self::Nothing => None,
+        }
+    }
+
+    /// How late a request may still act.
+    pub fn in_flight_ms(self) -> Option<i64> {
+        match self {
+            Self::Keys | Self::Authoritative | Self::Eventual => Some(60_000),
+            Self::Unbounded | Self::Fenced | Self::Nothing => None,
+        }
+    }
+
+    pub fn fences(self) -> bool {
+        self == Self::Fenced
+    }
+
+    /// As the desk is told; `url` is where the provider listens.
+    pub fn declaration(self, url: &str) -> Value {
+        let seconds = |ms: i64| ms / 1000;
+        let name = self.name();
+        json!({
+            "name": name, "title": self.title(), "kinds": [format!("sim.{name}")],
+            "idempotency": self.retention_ms().map_or(json!("none"), |ms| {
+                json!({"header": "Idempotency-Key", "retention_s": seconds(ms)})
+            }),
+            "lookup": match self.settle_ms() {
+                None => json!("none"),
+                Some(0) => json!("authoritative"),
+                Some(ms) => json!({"eventual": {"settle_s": seconds(ms)}}),
+            },
+            "max_in_flight_s": self.in_flight_ms().map_or(json!("unbounded"), |ms| json!(seconds(ms))),
+            "fences": self.fences(),
+            "destination": {
+                "base_url": url, "allow_private": ["127.0.0.1/32"], "timeout_s": 5,
+                "credential_header": "Authorization", "reference": "/id",
+                "lookup": {"path": format!("/{name}/effects?key={{key}}"), "items": "/data", "echo": "/key"},
+                "check": {
+                    "method": "POST", "path": format!("/{name}/effects"),
+                    "body": {"order": "check", "amount_minor": 1}, "other_body": {"order": "check", "amount_minor": 2},
+                },
+            },
+        })
+    }
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Injection {
+    Nothing,
+    RequestLost,
+    ReplyLost,
+    InternalErrorAfterCommit,
+    BadGatewayAfterCommit,
+    /// The reply is lost and the effect comes after a look-up has found nothing.
+    LateCommit,
+    /// The task reaches the agent twice.
+    Redelivery,
+    /// Five agents get the task at once.
+    Copies,
+    RestartWithKey,
+    RestartWithoutKey,
+    /// The second attempt has another amount.
+    ChangedParameter,
+    /// The approval runs out before it is used.
+    Expiry,
+    /// The approval is withdrawn before it is used.
+    Withdrawal,
+    /// The agent comes back after the provider has forgotten its keys.
+    RetentionOver,
+    /// Three steps; the second's reply is lost, and the whole batch is delivered again.
+    PartialBatch,
+    /// Two real requests that look the same; the second's reply is lost.
+    SecondRequest,
+}
+
+impl Injection {
+    pub const ALL: [Self; 16] = [
+        Self::Nothing,
+        Self::RequestLost,
+        Self::ReplyLost,
+        Self::InternalErrorAfterCommit,
+        Self::BadGatewayAfterCommit,
+        Self::LateCommit,
+        Self::Redelivery,
+        Self::Copies,
+        Self::RestartWithKey,
+        Self::RestartWithoutKey,
+        Self::ChangedParameter,
+        Self::Expiry,
+        Self::Withdrawal,
+        Self::RetentionOver,
+        Self::PartialBatch,
+        Self::SecondRequest,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::RequestLost => "request lost",
+            Self::ReplyLost => "reply lost",
+            Self::InternalErrorAfterCommit => "500 after commit",
+            Self::BadGatewayAfterCommit => "502 after commit",
+            Self::LateCommit => "late commit",
+            Self::Redelivery => "redelivery",
+            Self::Copies => "five copies",
+            Self::RestartWithKey => "restart with key",
+            Self::RestartWithoutKey => "restart without key",
+            Self::ChangedParameter => "changed parameter",
+            Self::Expiry => "approval expired",
+            Self::Withdrawal => "approval withdrawn",
+            Self::RetentionOver => "key forgotten",
+            Self::PartialBatch => "partial batch",
+            Self::SecondRequest => "second real request",
+        }
+    }
+
+    /// There is no approval to lose without a desk.
+    pub fn is_for(self, arm: Arm) -> bool {
+        arm.is_desk() || !matches!(self, Self::Expiry | Self::Withdrawal)
+    }
+}
+
+/// What the harness does not do yet, as the report says it.
+pub const NOT_IMPLEMENTED: [&str; 8] = [
+    "arm: through Counterfoil with the gateway",
+    "injection: kill -9 of server and worker at each point, as cells (the suite's crash tests cover the server)",
+    "injection: payload changed after approval",
+    "injection: key retention over on the desk's side",
+    "injection: contradictory evidence",
+    "injection: two deploys to one environment",
+    "injection: database away or disk full",
+    "injection: clock off by ten minutes",
+];
+
+/// What becomes of one request on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    Answered { after_ms: i64 },
+    RequestLost,
+    ReplyLost { commit_after_ms: i64 },
+    Failed { status: u16 },
+}

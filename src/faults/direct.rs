@@ -1,0 +1,80 @@
+//! Agents that call the provider themselves.
+
+use serde_json::{Value, json};
+
+use crate::{
+    cells::Arm,
+    provider::{Answer, Wire},
+};
+
+/// One thing that is to happen once.
+#[derive(Debug, Clone)]
+pub struct Intent {
+    pub order: String,
+    pub key: String,
+    /// The customer's own request, which tells two of the same content apart.
+    pub event: String,
+    pub amount_minor: i64,
+}
+
+impl Intent {
+    pub fn body(&self) -> Value {
+        json!({"order": self.order, "amount_minor": self.amount_minor})
+    }
+}
+
+/// Whether the agent lives to see the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    Lives,
+    DiesAfterSending,
+}
+
+/// What whoever gave the task is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    Done,
+    NotDone,
+    /// Nobody is sure, and a person has to find out.
+    InDoubt,
+}
+
+const ATTEMPTS: u32 = 4;
+
+/// One delivery of the task; `delivery` counts them.
+pub async fn act(arm: Arm, wire: &Wire, intent: &Intent, life: Life, delivery: usize) -> Told {
+    let mut doubts = 0;
+    for attempt in 0..ATTEMPTS {
+        let looks = match arm {
+            Arm::VerifyThenRetry => true,
+            Arm::WaitThenRetry => attempt > 0,
+            _ => false,
+        };
+        if looks && wire.find("order", &intent.order).await.is_some_and(|found| found > 0) {
+            return Told::Done;
+        }
+        let key = match arm {
+            Arm::Transparent => None,
+            Arm::SameKey => Some(intent.key.clone()),
+            _ => Some(format!("{}-{delivery}-{attempt}", intent.key)),
+        };
+        match wire.send(key.as_deref(), 0, &intent.body()).await {
+            _ if life == Life::DiesAfterSending => return Told::InDoubt,
+            Answer::Done(_) => return Told::Done,
+            Answer::Refused(_) if doubts == 0 => return Told::NotDone,
+            Answer::Refused(_) => return Told::InDoubt,
+            Answer::Doubt => doubts += 1,
+        }
+        let wait_s = match arm {
+            Arm::Transparent => 1,
+            Arm::WaitThenRetry => 60,
+            Arm::SameKey => 5 << attempt,
+            _ => 5,
+        };
+        wire.sim.sleep_ms(wait_s * 1000).await;
+    }
+    match arm {
+        Arm::NewKey | Arm::Transparent => Told::NotDone,
+        _ => Told::InDoubt,
+    }
+}
