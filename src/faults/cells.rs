@@ -141,7 +141,7 @@ impl Contract {
     pub fn declaration(self, url: &str) -> Value {
         let seconds = |ms: i64| ms / 1000;
         let name = self.name();
-        json!({
+        let mut declaration = json!({
             "name": name, "title": self.title(), "kinds": [format!("sim.{name}")],
             "idempotency": self.retention_ms().map_or(json!("none"), |ms| {
                 json!({"header": "Idempotency-Key", "retention_s": seconds(ms)})
@@ -156,13 +156,17 @@ impl Contract {
             "destination": {
                 "base_url": url, "allow_private": ["127.0.0.1/32"], "timeout_s": 5,
                 "credential_header": "Authorization", "reference": "/id",
-                "lookup": {"path": format!("/{name}/effects?key={{key}}"), "items": "/data", "echo": "/key"},
                 "check": {
                     "method": "POST", "path": format!("/{name}/effects"),
                     "body": {"order": "check", "amount_minor": 1}, "other_body": {"order": "check", "amount_minor": 2},
                 },
             },
-        })
+        });
+        if self.settle_ms().is_some() {
+            let path = format!("/{name}/effects?key={{key}}");
+            declaration["destination"]["lookup"] = json!({"path": path, "items": "/data", "echo": "/key"});
+        }
+        declaration
     }
 }
 

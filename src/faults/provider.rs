@@ -271,16 +271,19 @@ impl Wire {
         if let Some(key) = key {
             call = call.header("idempotency-key", key);
         }
-        let reply = call.json(body).send().await.unwrap();
-        let (status, after_ms) = (reply.status(), number(reply.headers(), "x-after"));
-        let Ok(bytes) = reply.bytes().await else {
+        let read = async {
+            let reply = call.json(body).send().await?;
+            let (status, after_ms) = (reply.status().as_u16(), number(reply.headers(), "x-after"));
+            Ok::<_, reqwest::Error>((status, after_ms, reply.bytes().await?))
+        };
+        let Ok((status, after_ms, bytes)) = read.await else {
             self.sim.sleep_ms(TIMEOUT_MS).await;
             return Answer::Doubt;
         };
         if after_ms > 0 {
             self.sim.sleep_ms(after_ms.min(TIMEOUT_MS)).await;
         }
-        match status.as_u16() {
+        match status {
             200..300 if after_ms <= TIMEOUT_MS => {
                 let document: Value = serde_json::from_slice(&bytes).unwrap();
                 Answer::Done(document["id"].as_str().unwrap().to_owned())
