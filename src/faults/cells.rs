@@ -133,6 +133,11 @@ impl Contract {
         }
     }
 
+    /// Whether it declares anything that a check could show.
+    pub fn is_checkable(self) -> bool {
+        self.retention_ms().is_some() || self.settle_ms().is_some()
+    }
+
     pub fn fences(self) -> bool {
         self == Self::Fenced
     }
