@@ -50,7 +50,7 @@ pub async fn act(arm: Arm, wire: &Wire, intent: &Intent, life: Life, delivery: u
             Arm::WaitThenRetry => attempt > 0,
             _ => false,
         };
-        if looks && wire.find("order", &intent.order).await.is_some_and(|found| found > 0) {
+        if looks && wire.find("order", &intent.order).await.unwrap_or_default() > 0 {
             return Told::Done;
         }
         let key = match arm {

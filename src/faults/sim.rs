@@ -109,7 +109,7 @@ impl Chance {
     /// Milliseconds up to `limit_ms`: every second seed a fixed delay, the others drawn from a Pareto distribution with
     /// shape 1.2, most of them short and some very long.
     pub fn delay_ms(&mut self, least_ms: i64, limit_ms: i64) -> i64 {
-        let heavy = self.next() % 2 == 0;
+        let heavy = self.next().is_multiple_of(2);
         let drawn = if heavy { least_ms as f64 * (1.0 - self.unit()).powf(-1.0 / 1.2) } else { 3.0 * least_ms as f64 };
         (drawn as i64).min(limit_ms)
     }
