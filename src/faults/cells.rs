@@ -17,24 +17,37 @@ pub enum Arm {
     WaitThenRetry,
     /// One key for all attempts.
     SameKey,
-    /// Through Counterfoil on SQLite; the agent carries out what was approved.
-    DeskSqlite,
-    DeskPostgres,
+    /// Through Counterfoil; the agent carries out what was approved.
+    AgentSqlite,
+    AgentPostgres,
+    /// Through Counterfoil, which sends what was approved itself.
+    GatewaySqlite,
+    GatewayPostgres,
 }
 
 impl Arm {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::NewKey,
         Self::Transparent,
         Self::VerifyThenRetry,
         Self::WaitThenRetry,
         Self::SameKey,
-        Self::DeskSqlite,
-        Self::DeskPostgres,
+        Self::AgentSqlite,
+        Self::AgentPostgres,
+        Self::GatewaySqlite,
+        Self::GatewayPostgres,
     ];
 
     pub fn is_desk(self) -> bool {
-        matches!(self, Self::DeskSqlite | Self::DeskPostgres)
+        matches!(self, Self::AgentSqlite | Self::AgentPostgres) || self.is_gateway()
+    }
+
+    pub fn is_gateway(self) -> bool {
+        matches!(self, Self::GatewaySqlite | Self::GatewayPostgres)
+    }
+
+    pub fn is_on_postgres(self) -> bool {
+        matches!(self, Self::AgentPostgres | Self::GatewayPostgres)
     }
 
     /// As the names of its orders begin.
@@ -45,8 +58,10 @@ impl Arm {
             Self::VerifyThenRetry => "verify",
             Self::WaitThenRetry => "wait",
             Self::SameKey => "same",
-            Self::DeskSqlite => "desk",
-            Self::DeskPostgres => "nodes",
+            Self::AgentSqlite => "agent-lite",
+            Self::AgentPostgres => "agent-pg",
+            Self::GatewaySqlite => "gateway-lite",
+            Self::GatewayPostgres => "gateway-pg",
         }
     }
 
@@ -57,8 +72,10 @@ impl Arm {
             Self::VerifyThenRetry => "verify, then retry",
             Self::WaitThenRetry => "wait, then retry",
             Self::SameKey => "same key",
-            Self::DeskSqlite => "Counterfoil, agent sends, SQLite",
-            Self::DeskPostgres => "Counterfoil, agent sends, PostgreSQL",
+            Self::AgentSqlite => "Counterfoil, agent sends, SQLite",
+            Self::AgentPostgres => "Counterfoil, agent sends, PostgreSQL",
+            Self::GatewaySqlite => "Counterfoil sends, SQLite",
+            Self::GatewayPostgres => "Counterfoil sends, PostgreSQL",
         }
     }
 }
@@ -75,7 +92,7 @@ pub enum Contract {
     Eventual,
     /// Configuration: found at once, but a request may act at any time.
     Unbounded,
-    /// Deployments: a token below the highest seen is refused; found at once, no bound.
+    /// Deployments: a token below the highest seen is refused; found at once, and nothing acts later than a minute.
     Fenced,
     /// E-mail: no keys, and nobody to ask.
     Nothing,
@@ -102,7 +119,7 @@ impl Contract {
             Self::Authoritative => "refunds: authoritative look-up",
             Self::Eventual => "tickets: eventual look-up",
             Self::Unbounded => "config: look-up, unbounded",
-            Self::Fenced => "deploys: fence, look-up, unbounded",
+            Self::Fenced => "deploys: fence, look-up",
             Self::Nothing => "mail: no guarantee",
         }
     }
@@ -128,8 +145,8 @@ impl Contract {
     /// How late a request may still act.
     pub fn in_flight_ms(self) -> Option<i64> {
         match self {
-            Self::Keys | Self::Authoritative | Self::Eventual => Some(60_000),
-            Self::Unbounded | Self::Fenced | Self::Nothing => None,
+            Self::Keys | Self::Authoritative | Self::Eventual | Self::Fenced => Some(60_000),
+            Self::Unbounded | Self::Nothing => None,
         }
     }
 
@@ -159,7 +176,7 @@ impl Contract {
             "max_in_flight_s": self.in_flight_ms().map_or(json!("unbounded"), |ms| json!(seconds(ms))),
             "fences": self.fences(),
             "destination": {
-                "base_url": url, "allow_private": ["127.0.0.1/32"], "timeout_s": 5,
+                "base_url": url, "allow_private": ["127.0.0.1/32"], "timeout_s": 5, "concurrency": 64,
                 "credential_header": "Authorization", "reference": "/id",
                 "check": {
                     "method": "POST", "path": format!("/{name}/effects"),
@@ -192,22 +209,37 @@ pub enum Injection {
     Copies,
     RestartWithKey,
     RestartWithoutKey,
+    /// The agent stops between its last check and its first byte, and goes on when another has taken over.
+    Paused,
     /// The second attempt has another amount.
     ChangedParameter,
+    /// The agent would send another amount than was approved.
+    PayloadChanged,
     /// The approval runs out before it is used.
     Expiry,
     /// The approval is withdrawn before it is used.
     Withdrawal,
     /// The agent comes back after the provider has forgotten its keys.
-    RetentionOver,
+    ProviderForgets,
+    /// The task is delivered again after Counterfoil has forgotten the key.
+    DeskForgets,
+    /// The provider's clock gains ten minutes, and the agent comes back just before the key would be forgotten.
+    ClockAhead,
+    ClockBehind,
+    /// The reply says yes and the provider's records say no; the task is delivered again.
+    Contradiction,
     /// Three steps; the second's reply is lost, and the whole batch is delivered again.
     PartialBatch,
     /// Two real requests that look the same; the second's reply is lost.
     SecondRequest,
+    /// Two agents deploy to one environment, each on the release it knows.
+    TwoDeploys,
+    /// Counterfoil's database goes away and comes back, again and again.
+    DatabaseAway,
 }
 
 impl Injection {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 24] = [
         Self::Nothing,
         Self::RequestLost,
         Self::ReplyLost,
@@ -218,12 +250,20 @@ impl Injection {
         Self::Copies,
         Self::RestartWithKey,
         Self::RestartWithoutKey,
+        Self::Paused,
         Self::ChangedParameter,
+        Self::PayloadChanged,
         Self::Expiry,
         Self::Withdrawal,
-        Self::RetentionOver,
+        Self::ProviderForgets,
+        Self::DeskForgets,
+        Self::ClockAhead,
+        Self::ClockBehind,
+        Self::Contradiction,
         Self::PartialBatch,
         Self::SecondRequest,
+        Self::TwoDeploys,
+        Self::DatabaseAway,
     ];
 
     pub fn title(self) -> &'static str {
@@ -238,32 +278,68 @@ impl Injection {
             Self::Copies => "five copies",
             Self::RestartWithKey => "restart with key",
             Self::RestartWithoutKey => "restart without key",
+            Self::Paused => "paused before its first byte",
             Self::ChangedParameter => "changed parameter",
+            Self::PayloadChanged => "changed after approval",
             Self::Expiry => "approval expired",
             Self::Withdrawal => "approval withdrawn",
-            Self::RetentionOver => "key forgotten",
+            Self::ProviderForgets => "provider forgot the key",
+            Self::DeskForgets => "Counterfoil forgot the key",
+            Self::ClockAhead => "clock ten minutes ahead",
+            Self::ClockBehind => "clock ten minutes behind",
+            Self::Contradiction => "contradictory evidence",
             Self::PartialBatch => "partial batch",
             Self::SecondRequest => "second real request",
+            Self::TwoDeploys => "two deploys at once",
+            Self::DatabaseAway => "database away",
         }
     }
 
-    /// There is no approval to lose without a desk.
+    /// There is no approval and no database to lose without a desk, and the gateway does not stop for an agent.
     pub fn is_for(self, arm: Arm) -> bool {
-        arm.is_desk() || !matches!(self, Self::Expiry | Self::Withdrawal)
+        match self {
+            Self::Expiry | Self::Withdrawal | Self::DatabaseAway => arm.is_desk(),
+            Self::Paused => !arm.is_gateway(),
+            _ => true,
+        }
     }
 }
 
-/// What the harness does not do yet, as the report says it.
-pub const NOT_IMPLEMENTED: [&str; 8] = [
-    "arm: through Counterfoil with the gateway",
-    "injection: kill -9 of server and worker at each point, as cells (the suite's crash tests cover the server)",
-    "injection: payload changed after approval",
-    "injection: key retention over on the desk's side",
-    "injection: contradictory evidence",
-    "injection: two deploys to one environment",
-    "injection: database away or disk full",
-    "injection: clock off by ten minutes",
-];
+/// Whether nobody has to find out what happened: whatever is lost on the way, the provider's guarantee settles it.
+/// Everything else may end before a person.
+pub fn is_decidable(contract: Contract, injection: Injection) -> bool {
+    let knows = !matches!(contract, Contract::Nothing);
+    match injection {
+        Injection::Nothing
+        | Injection::Redelivery
+        | Injection::Copies
+        | Injection::PayloadChanged
+        | Injection::Expiry
+        | Injection::Withdrawal
+        | Injection::DeskForgets
+        | Injection::TwoDeploys => true,
+        Injection::ReplyLost
+        | Injection::InternalErrorAfterCommit
+        | Injection::BadGatewayAfterCommit
+        | Injection::RestartWithKey
+        | Injection::RestartWithoutKey
+        | Injection::ChangedParameter
+        | Injection::PartialBatch
+        | Injection::SecondRequest => knows,
+        Injection::RequestLost | Injection::LateCommit => knows && contract != Contract::Unbounded,
+        Injection::Paused => matches!(contract, Contract::Keys | Contract::Fenced),
+        Injection::ProviderForgets | Injection::ClockAhead | Injection::ClockBehind => {
+            knows && contract != Contract::Keys
+        }
+        Injection::Contradiction | Injection::DatabaseAway => false,
+    }
+}
+
+/// The one limit that no desk can lift: a worker that stops between its last check and its first byte acts late, and a
+/// provider that takes neither keys nor fences lets it.
+pub fn may_duplicate(contract: Contract, injection: Injection) -> bool {
+    injection == Injection::Paused && matches!(contract, Contract::Authoritative | Contract::Eventual)
+}
 
 /// What becomes of one request on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

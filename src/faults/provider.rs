@@ -16,6 +16,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
+use counterfoil::server::clock::Clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -30,6 +31,8 @@ pub struct Plan {
     pub fates: Vec<Fate>,
     /// By how much a look-up lags behind an effect.
     pub lag_ms: i64,
+    /// By how much the provider's clock gains after the first request.
+    pub gains_ms: i64,
 }
 
 /// One line of the ledger.
@@ -53,7 +56,7 @@ struct Order {
 #[derive(Default)]
 struct Shop {
     orders: HashMap<(Contract, String), Order>,
-    /// For requests that do not say when they are sent, because the desk itself sends them.
+    /// For requests that do not say when they are sent, because the desk itself sends them; 0 is the machine's time.
     now: i64,
 }
 
@@ -110,7 +113,8 @@ fn number(headers: &HeaderMap, name: &str) -> i64 {
 
 impl Shop {
     fn now_of(&self, headers: &HeaderMap) -> i64 {
-        Some(number(headers, "x-now")).filter(|now| *now > 0).unwrap_or(self.now)
+        let told = [number(headers, "x-now"), self.now].into_iter().find(|now| *now > 0);
+        told.unwrap_or_else(|| Clock::system().now().as_millis())
     }
 }
 
@@ -129,7 +133,7 @@ async fn act(
     let contract = contract_named(&contract);
     let name = body["order"].as_str().unwrap_or_default().to_owned();
     let key = headers.get("idempotency-key").map_or("", |key| key.to_str().unwrap()).to_owned();
-    let fence = number(&headers, "x-fence");
+    let fence = number(&headers, "counterfoil-claim-fence");
     let mut shop = orders.lock().unwrap();
     let now = shop.now_of(&headers);
     let order = shop.orders.entry((contract, name.clone())).or_default();
@@ -142,10 +146,11 @@ async fn act(
         return StatusCode::PRECONDITION_FAILED.into_response();
     }
     order.fence = order.fence.max(fence);
+    let clock = now + if order.requests > 1 { order.plan.gains_ms } else { 0 };
     let remembered = order.ledger.iter().find(|effect| {
         !key.is_empty()
             && effect.key == key
-            && contract.retention_ms().is_some_and(|retention| now < effect.received_at + retention)
+            && contract.retention_ms().is_some_and(|retention| clock < effect.received_at + retention)
     });
     let id = match remembered {
         Some(effect) if effect.body != body => return StatusCode::UNPROCESSABLE_ENTITY.into_response(),
@@ -162,8 +167,9 @@ async fn act(
     };
     match fate {
         Fate::Answered { after_ms } => {
-            (StatusCode::CREATED, [("x-after", after_ms.to_string())], Json(json!({"id": id, "key": key})))
-                .into_response()
+            let version = format!("\"{}\"", order.ledger.len());
+            let headers = [("x-after", after_ms.to_string()), ("etag", version)];
+            (StatusCode::CREATED, headers, Json(json!({"id": id, "key": key}))).into_response()
         }
         Fate::Failed { status } => StatusCode::from_u16(status).unwrap().into_response(),
         Fate::RequestLost | Fate::ReplyLost { .. } => broken(),
@@ -188,13 +194,14 @@ async fn find(
     }
     let shop = orders.lock().unwrap();
     let now = shop.now_of(&headers);
-    let found = shop.orders.iter().filter(|((of, _), _)| *of == contract).flat_map(|((_, name), order)| {
-        let (now, sought) = (now, &sought);
-        let fits = move |effect: &&Effect| {
-            sought.key.as_ref().is_none_or(|key| effect.key == *key)
-                && sought.order.as_ref().is_none_or(|order| order == name)
-                && effect.at + order.plan.lag_ms <= now
-        };
+    let known = shop
+        .orders
+        .iter()
+        .filter(|((of, name), _)| *of == contract && sought.order.as_ref().is_none_or(|order| order == name));
+    let found = known.flat_map(|(_, order)| {
+        let (now, key) = (now, sought.key.as_ref());
+        let fits =
+            move |effect: &&Effect| key.is_none_or(|key| effect.key == *key) && effect.at + order.plan.lag_ms <= now;
         order.ledger.iter().filter(fits).map(|effect| json!({"id": effect.id, "key": effect.key}))
     });
     Json(json!({"data": found.collect::<Vec<_>>()})).into_response()
@@ -242,7 +249,10 @@ impl Drop for Providers {
 /// What whoever sends a request gets to know.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    Done(String),
+    Done {
+        reference: String,
+        version: i64,
+    },
     Refused(u16),
     /// Nothing that says whether it happened.
     Doubt,
@@ -256,6 +266,7 @@ const TIMEOUT_MS: i64 = 10_000;
 pub struct Wire {
     pub sim: Sim,
     pub contract: Contract,
+    providers: String,
     url: String,
     client: reqwest::Client,
 }
@@ -263,20 +274,29 @@ pub struct Wire {
 impl Wire {
     pub fn new(providers: &Providers, sim: &Sim, contract: Contract) -> Self {
         let url = format!("{}/{}/effects", providers.url, contract.name());
-        Self { sim: sim.clone(), contract, url, client: providers.client.clone() }
+        let (providers, client) = (providers.url.clone(), providers.client.clone());
+        Self { sim: sim.clone(), contract, providers, url, client }
+    }
+
+    /// Before Counterfoil itself sends: its requests do not carry simulated time.
+    pub async fn tell_the_time(&self) {
+        let url = format!("{}/sim/clock/{}", self.providers, self.sim.now());
+        self.client.post(url).send().await.unwrap().error_for_status().unwrap();
     }
 
     pub async fn send(&self, key: Option<&str>, fence: i64, body: &Value) -> Answer {
-        let mut call = self.client.post(&self.url).header("x-now", self.sim.now()).header("x-fence", fence);
+        let mut call = self.client.post(&self.url).header("x-now", self.sim.now());
+        call = call.header("counterfoil-claim-fence", fence);
         if let Some(key) = key {
             call = call.header("idempotency-key", key);
         }
         let read = async {
             let reply = call.json(body).send().await?;
             let (status, after_ms) = (reply.status().as_u16(), number(reply.headers(), "x-after"));
-            Ok::<_, reqwest::Error>((status, after_ms, reply.bytes().await?))
+            let tag = reply.headers().get("etag").map_or("", |tag| tag.to_str().unwrap()).trim_matches('"').to_owned();
+            Ok::<_, reqwest::Error>((status, after_ms, tag, reply.bytes().await?))
         };
-        let Ok((status, after_ms, bytes)) = read.await else {
+        let Ok((status, after_ms, tag, bytes)) = read.await else {
             self.sim.sleep_ms(TIMEOUT_MS).await;
             return Answer::Doubt;
         };
@@ -286,7 +306,7 @@ impl Wire {
         match status {
             200..300 if after_ms <= TIMEOUT_MS => {
                 let document: Value = serde_json::from_slice(&bytes).unwrap();
-                Answer::Done(document["id"].as_str().unwrap().to_owned())
+                Answer::Done { reference: document["id"].as_str().unwrap().to_owned(), version: tag.parse().unwrap() }
             }
             200..300 | 500.. => Answer::Doubt,
             status => Answer::Refused(status),

@@ -5,7 +5,10 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cells::{Arm, Contract, Injection, NOT_IMPLEMENTED};
+use crate::{
+    cells::{self, Arm, Contract, Injection},
+    guards::Guard,
+};
 
 /// Minutes of a person's time: a decision on the desk, and looking into an outcome.
 const DECISION_MIN: f64 = 0.5;
@@ -15,16 +18,22 @@ const INTERVENTION_MIN: f64 = 6.0;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Seen {
     pub seed: u64,
+    /// Deliveries of the task.
+    pub tasks: usize,
     /// Effects nobody wanted.
     pub duplicates: usize,
+    /// Effects of another content than was asked for, or approved.
+    pub wrong: usize,
     /// Effects that are wanted and not there.
     pub lacking: usize,
-    /// Tasks reported as done without an effect.
+    /// Deliveries reported as done without an effect.
     pub untrue: usize,
     /// Real second requests reported as done without an effect of their own.
     pub deduplicated: usize,
     /// Nobody is sure, and a person has to find out.
     pub in_doubt: bool,
+    /// Nobody is sure, and nobody has to find out.
+    pub lost: bool,
     pub took_ms: i64,
     pub decisions: usize,
     pub interventions: usize,
@@ -32,7 +41,7 @@ pub struct Seen {
 
 impl Seen {
     fn is_exact(&self) -> bool {
-        self.duplicates == 0 && self.lacking == 0
+        self.duplicates == 0 && self.wrong == 0 && self.lacking == 0
     }
 }
 
@@ -67,12 +76,14 @@ pub struct Cell {
     pub contract: Contract,
     pub injection: Injection,
     pub duplicate_effects: usize,
+    pub wrong_effects: usize,
     /// Seeds with at least one duplicate.
     pub duplicated: Share,
     pub exactly_once: Share,
-    /// Lacking, and not in doubt either.
+    /// Lacking or unknown, and no person has it before them.
     pub missed: Share,
     pub unresolved: Share,
+    /// Of the deliveries.
     pub false_completion: Share,
     pub false_deduplication: Share,
     /// Simulated milliseconds to a definite end.
@@ -104,18 +115,22 @@ impl Cell {
         let (decisions, interventions) = (sum(|one| one.decisions), sum(|one| one.interventions));
         let correct = seen.iter().filter(|one| one.is_exact() && !one.in_doubt).count();
         let minutes = decisions as f64 * DECISION_MIN + interventions as f64 * INTERVENTION_MIN;
-        let bad = seen.iter().filter(|one| one.duplicates + one.untrue + one.deduplicated > 0);
+        let missed = |one: &Seen| one.lost || one.lacking > 0 && !one.in_doubt;
+        let bad =
+            seen.iter().filter(|one| one.duplicates + one.wrong + one.untrue + one.deduplicated > 0 || missed(one));
+        let tasks = sum(|one| one.tasks);
         Self {
             arm,
             contract,
             injection,
             duplicate_effects: sum(|one| one.duplicates),
-            duplicated: share(|one| one.duplicates > 0),
+            wrong_effects: sum(|one| one.wrong),
+            duplicated: share(|one| one.duplicates + one.wrong > 0),
             exactly_once: share(Seen::is_exact),
-            missed: share(|one| one.lacking > 0 && !one.in_doubt),
+            missed: Share::of(seen.iter().filter(|one| missed(one)).count(), seen.len()),
             unresolved: share(|one| one.in_doubt),
-            false_completion: share(|one| one.untrue > 0),
-            false_deduplication: share(|one| one.deduplicated > 0),
+            false_completion: Share::of(sum(|one| one.untrue), tasks),
+            false_deduplication: Share::of(sum(|one| one.deduplicated), tasks),
             recovery_p50_ms: quantile(&mut settled, 50),
             recovery_p95_ms: quantile(&mut settled, 95),
             unresolved_age_p50_ms: quantile(&mut open, 50),
@@ -127,40 +142,85 @@ impl Cell {
     }
 }
 
+/// A guard that was broken, and the cell that was to show it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Broken {
+    pub guard: Guard,
+    pub title: &'static str,
+    pub cell: Cell,
+    pub shows: bool,
+}
+
+impl Cell {
+    /// Whether anything came of it that must not.
+    pub fn is_unsafe(&self) -> bool {
+        self.duplicate_effects + self.wrong_effects + self.false_completion.count + self.false_deduplication.count > 0
+    }
+
+    fn place(&self) -> String {
+        format!("{} / {} / {}", self.arm.title(), self.contract.title(), self.injection.title())
+    }
+}
+
+/// Everything that one run of the harness has found.
+#[derive(Debug, Serialize)]
+pub struct Findings {
+    pub seeds_per_cell: u64,
+    pub cells: Vec<Cell>,
+    pub broken_guards: Vec<Broken>,
+    /// Cells that were left out because time was up.
+    pub left_out: usize,
+}
+
 /// What must hold and does not, in words.
-pub fn violations(cells: &[Cell]) -> Vec<String> {
-    let mut found = Vec::new();
+pub fn violations(findings: &Findings) -> Vec<String> {
+    let (cells, mut found) = (&findings.cells, Vec::new());
     for cell in cells.iter().filter(|cell| cell.arm.is_desk()) {
-        let place = format!("{} / {} / {}", cell.arm.title(), cell.contract.title(), cell.injection.title());
         let mut must_be_none = |what: &str, count: usize| {
             if count > 0 {
-                found.push(format!("{place}: {count} {what}, as in seeds {:?}", cell.examples));
+                found.push(format!("{}: {count} {what}, as in seeds {:?}", cell.place(), cell.examples));
             }
         };
-        must_be_none("duplicate effects", cell.duplicate_effects);
+        if !cells::may_duplicate(cell.contract, cell.injection) {
+            must_be_none("duplicate effects", cell.duplicate_effects);
+        }
+        must_be_none("effects of another content", cell.wrong_effects);
         must_be_none("false completions", cell.false_completion.count);
         must_be_none("false deduplications", cell.false_deduplication.count);
-        must_be_none("lost: neither done nor in doubt", cell.missed.count);
+        must_be_none("lost: neither done nor before a person", cell.missed.count);
+        if !cells::is_decidable(cell.contract, cell.injection) {
+            continue;
+        }
+        must_be_none("left to a person though nobody was needed", cell.unresolved.count + cell.interventions);
         let others = cells.iter().filter(|other| {
             !other.arm.is_desk() && (other.contract, other.injection) == (cell.contract, cell.injection)
         });
         let best = others.map(|other| other.exactly_once.count).max().unwrap_or_default();
-        let needs_nobody = cell.interventions == 0 && cell.unresolved.count == 0;
-        if needs_nobody && cell.exactly_once.count < best {
-            found.push(format!("{place}: exactly once in {} seeds, elsewhere {best}", cell.exactly_once.count));
+        if cell.exactly_once.count < best {
+            found.push(format!(
+                "{}: exactly once in {} seeds, elsewhere {best}",
+                cell.place(),
+                cell.exactly_once.count
+            ));
         }
     }
     if !cells.iter().any(|cell| cell.arm == Arm::NewKey && cell.duplicate_effects > 0) {
         found.push("the naive arm shows no duplicates: this harness cannot fail".to_owned());
     }
+    for broken in findings.broken_guards.iter().filter(|broken| !broken.shows) {
+        found.push(format!("{}: nothing shows it in {}", broken.title, broken.cell.place()));
+    }
+    if findings.left_out > 0 {
+        found.push(format!("time was up before {} cells had been run", findings.left_out));
+    }
     found
 }
 
-pub fn document(cells: &[Cell], seeds: u64) -> Value {
-    json!({
-        "seeds_per_cell": seeds, "cells": cells, "violations": violations(cells), "not_implemented": NOT_IMPLEMENTED,
-        "minutes": {"decision": DECISION_MIN, "intervention": INTERVENTION_MIN},
-    })
+pub fn document(findings: &Findings) -> Value {
+    let mut document = serde_json::to_value(findings).unwrap();
+    document["violations"] = json!(violations(findings));
+    document["minutes"] = json!({"decision": DECISION_MIN, "intervention": INTERVENTION_MIN});
+    document
 }
 
 /// Figures over all cells of one arm.
@@ -227,13 +287,14 @@ svg{max-width:100%;height:auto}svg text{fill:currentColor;font:11px system-ui,sa
 .bad{fill:var(--bad)}.good{fill:var(--good)}.frame{fill:none;stroke:var(--line)}.scroll{overflow-x:auto}";
 
 /// One page, with its charts, that needs nothing else.
-pub fn page(cells: &[Cell], seeds: u64) -> String {
+pub fn page(findings: &Findings) -> String {
+    let (cells, seeds) = (&findings.cells, findings.seeds_per_cell);
     let mut html = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>Faults</title><style>{STYLE}</style><h1>What faults do, arm by arm</h1>\
          <p>{seeds} seeds in each cell, in simulated time; the providers' ledger is the only witness. Intervals are 95 % (Wilson).</p>"
     );
-    let broken = violations(cells);
+    let broken = violations(findings);
     html += if broken.is_empty() {
         "<p><strong>Everything that must hold holds.</strong></p>"
     } else {
@@ -281,11 +342,7 @@ pub fn page(cells: &[Cell], seeds: u64) -> String {
             cell.minutes_per_completion.map_or("–".to_owned(), |minutes| format!("{minutes:.1}")),
         );
     }
-    html += "</table></div><h2>Not implemented</h2><ul>";
-    for words in NOT_IMPLEMENTED {
-        let _ = write!(html, "<li>{words}</li>");
-    }
-    html + "</ul></html>"
+    html + "</table></div></html>"
 }
 
 /// Two bars for each cell of one arm: providers across, injections down.
