@@ -202,15 +202,20 @@ impl Desk {
         }
     }
 
-    /// Takes the approval back, and has the agent try nevertheless.
-    pub async fn withdraw(&self, wire: &Wire, intent: &Intent, op: &Value, work: &Work) -> Told {
+    /// Takes the approval back, and has the agent try nevertheless; `None` where the gateway was faster.
+    pub async fn withdraw(&self, wire: &Wire, intent: &Intent, op: &Value, work: &Work) -> Option<Told> {
         let path = format!("operations/{}/decisions", id_of(op));
-        self.insist(|app| self.approver.at(app).call(Method::DELETE, &path)).await.ok(200);
+        let taken_back = self.insist(|app| self.approver.at(app).call(Method::DELETE, &path)).await;
+        if self.arm.is_gateway() && taken_back.code() == "approval_spent" {
+            return None;
+        }
+        taken_back.ok(200);
         work.decisions.fetch_add(1, Relaxed);
         if self.broken == Some(Guard::Withdrawal) {
-            return self.past(wire, intent, op).await;
+            return Some(self.past(wire, intent, op).await);
         }
-        if self.attempt(0, wire, intent, op, Life::Lives).await { Told::Done } else { Told::NotDone }
+        let is_sent = self.attempt(0, wire, intent, op, Life::Lives).await;
+        Some(if is_sent { Told::Done } else { Told::NotDone })
     }
 
     /// What the agent would rather have is refused: under the same key, and at the claim.

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         // Under a filter that names something else there is nothing to do.
         Some(filter) if has("--ignored") || !(filter.starts_with('-') || SMALL.contains(filter)) => ExitCode::SUCCESS,
         _ => {
-            let arms = [Arm::NewKey, Arm::SameKey, Arm::AgentSqlite, Arm::AgentPostgres, Arm::GatewaySqlite];
+            let arms = [Arm::NewKey, Arm::SameKey, Arm::AgentSqlite, Arm::GatewayPostgres];
             Scope { arms: &arms, seeds: SMALL_SEEDS, minutes: MINUTES, only: "", is_whole: false }.run()
         }
     }
@@ -89,7 +89,7 @@ struct Scope<'a> {
 
 enum Found {
     Cells(Vec<Cell>),
-    Guard(Broken),
+    Guard(Box<Broken>),
 }
 
 impl Scope<'_> {
@@ -119,7 +119,7 @@ impl Scope<'_> {
                 let seeds = self.seeds.min(GUARD_SEEDS);
                 let place = (Arm::AgentSqlite, contract);
                 let cell = trial::cells(providers, place, &[injection], seeds, Some(*guard)).await.remove(0);
-                Found::Guard(Broken { guard: *guard, title: guard.title(), shows: cell.is_unsafe(), cell })
+                Found::Guard(Box::new(Broken { guard: *guard, title: guard.title(), shows: cell.is_unsafe(), cell }))
             }
         }
     }
@@ -153,7 +153,7 @@ impl Scope<'_> {
         for one in found {
             match one {
                 Found::Cells(cells) => findings.cells.extend(cells),
-                Found::Guard(broken) => findings.broken_guards.push(broken),
+                Found::Guard(broken) => findings.broken_guards.push(*broken),
             }
         }
         findings.cells.sort_by_key(|cell| (cell.arm, cell.contract, cell.injection));

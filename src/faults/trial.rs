@@ -110,6 +110,7 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
     let changed = Intent { amount_minor: first.amount_minor + 1, ..first.clone() };
     let pause_ms = chance.delay_ms(30_000, TEN_MINUTES_MS);
     let mut tasks = Vec::new();
+    let mut is_wanted = !matches!(injection, Injection::Expiry | Injection::Withdrawal);
     match injection {
         Injection::Redelivery | Injection::DeskForgets => {
             tasks.push(Task::of(first, place.act(first, Life::Lives, 0).await));
@@ -208,7 +209,12 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
                 sim.sleep_ms(if is_late { 0 } else { TEN_MINUTES_MS + pause_ms }).await;
                 desk.carry_out(0, &place.wire, first, op, Life::Lives, &place.work).await
             } else {
-                desk.withdraw(&place.wire, first, &op, &place.work).await
+                let withdrawn = desk.withdraw(&place.wire, first, &op, &place.work).await;
+                is_wanted = withdrawn.is_none();
+                match withdrawn {
+                    Some(told) => told,
+                    None => desk.carry_out(0, &place.wire, first, op, Life::Lives, &place.work).await,
+                }
             };
             tasks.push(Task::of(first, told));
         }
@@ -225,9 +231,8 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
         ..Seen::default()
     };
     let wanted = match injection {
-        Injection::Expiry | Injection::Withdrawal => 0,
         Injection::SecondRequest => 2,
-        _ => 1,
+        _ => usize::from(is_wanted),
     };
     // Whatever is still on its way arrives: the ledger holds it with its time.
     for intent in &intents {
