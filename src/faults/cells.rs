@@ -207,6 +207,10 @@ pub enum Injection {
     Redelivery,
     /// Five agents get the task at once.
     Copies,
+    /// The agent dies with the claim in its hands, and another one gets the task.
+    DiesAfterClaim,
+    /// The agent dies with the request on record as sent, and nothing sent.
+    DiesBeforeByte,
     RestartWithKey,
     RestartWithoutKey,
     /// The agent stops between its last check and its first byte, and goes on when another has taken over.
@@ -239,7 +243,7 @@ pub enum Injection {
 }
 
 impl Injection {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Nothing,
         Self::RequestLost,
         Self::ReplyLost,
@@ -248,6 +252,8 @@ impl Injection {
         Self::LateCommit,
         Self::Redelivery,
         Self::Copies,
+        Self::DiesAfterClaim,
+        Self::DiesBeforeByte,
         Self::RestartWithKey,
         Self::RestartWithoutKey,
         Self::Paused,
@@ -276,6 +282,8 @@ impl Injection {
             Self::LateCommit => "late commit",
             Self::Redelivery => "redelivery",
             Self::Copies => "five copies",
+            Self::DiesAfterClaim => "death after the claim",
+            Self::DiesBeforeByte => "death before the first byte",
             Self::RestartWithKey => "restart with key",
             Self::RestartWithoutKey => "restart without key",
             Self::Paused => "paused before its first byte",
@@ -299,7 +307,8 @@ impl Injection {
     pub fn is_for(self, arm: Arm) -> bool {
         match self {
             Self::Expiry | Self::Withdrawal | Self::DatabaseAway => arm.is_desk(),
-            Self::Paused => !arm.is_gateway(),
+            Self::Paused | Self::DiesBeforeByte => !arm.is_gateway(),
+            Self::DiesAfterClaim => arm.is_desk() && !arm.is_gateway(),
             _ => true,
         }
     }
@@ -313,6 +322,7 @@ pub fn is_decidable(contract: Contract, injection: Injection) -> bool {
         Injection::Nothing
         | Injection::Redelivery
         | Injection::Copies
+        | Injection::DiesAfterClaim
         | Injection::PayloadChanged
         | Injection::Expiry
         | Injection::Withdrawal
@@ -326,7 +336,9 @@ pub fn is_decidable(contract: Contract, injection: Injection) -> bool {
         | Injection::ChangedParameter
         | Injection::PartialBatch
         | Injection::SecondRequest => knows,
-        Injection::RequestLost | Injection::LateCommit => knows && contract != Contract::Unbounded,
+        Injection::RequestLost | Injection::LateCommit | Injection::DiesBeforeByte => {
+            knows && contract != Contract::Unbounded
+        }
         Injection::Paused => matches!(contract, Contract::Keys | Contract::Fenced),
         Injection::ProviderForgets | Injection::ClockAhead | Injection::ClockBehind => {
             knows && contract != Contract::Keys

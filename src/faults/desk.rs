@@ -286,14 +286,15 @@ impl Desk {
             }
             match state {
                 "pending" => self.decide(&op, work).await,
-                "approved" | "unknown" => {
+                // What another agent has claimed and not sent can be claimed again in time.
+                "approved" | "claimed" | "unknown" => {
                     if !self.attempt(delivery, wire, intent, &op, life).await {
                         self.sim.sleep_ms(30_000).await;
-                    } else if life == Life::DiesAfterSending {
+                    } else if matches!(life, Life::DiesAfterClaim | Life::DiesBeforeByte | Life::DiesAfterSending) {
                         return Told::Silence;
                     }
                 }
-                "claimed" | "sent" | "accepted" => self.sim.sleep_ms(15_000).await,
+                "sent" | "accepted" => self.sim.sleep_ms(15_000).await,
                 "needs_review" => {
                     if !self.look_into(wire, &op, work).await {
                         return Told::InDoubt;
@@ -318,7 +319,7 @@ impl Desk {
         Told::Lost
     }
 
-    /// Claims, sends and reports, or has the gateway do it; whether anything was sent.
+    /// Claims, sends and reports, or has the gateway do it; whether it came as far as its life allows.
     async fn attempt(&self, delivery: usize, wire: &Wire, intent: &Intent, op: &Value, life: Life) -> bool {
         let (run, id) = (&self.runs[delivery], id_of(op));
         if self.arm.is_gateway() {
@@ -335,10 +336,16 @@ impl Desk {
         if !claimed.status.is_success() {
             return false;
         }
+        if life == Life::DiesAfterClaim {
+            return true;
+        }
         let claim = &claimed.body["claim"];
         let sent = self.insist(|app| run.at(app).report(op, "sent", claim, json!({}))).await;
         if !sent.status.is_success() {
             return false;
+        }
+        if life == Life::DiesBeforeByte {
+            return true;
         }
         let (mut fence, mut key) =
             (claim["claim_fence"].as_i64().unwrap(), claim["downstream_key"].as_str().unwrap().to_owned());

@@ -29,6 +29,8 @@ impl Intent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     Lives,
+    DiesAfterClaim,
+    DiesBeforeByte,
     DiesAfterSending,
     /// Stops before the first byte, and sends it then.
     StopsFor {
@@ -70,8 +72,10 @@ pub async fn act(arm: Arm, wire: &Wire, intent: &Intent, life: Life, delivery: u
             Arm::SameKey => Some(intent.key.clone()),
             _ => Some(format!("{}-{delivery}-{attempt}", intent.key)),
         };
-        if let (Life::StopsFor { ms }, 0) = (life, attempt) {
-            wire.sim.sleep_ms(ms).await;
+        match life {
+            Life::StopsFor { ms } if attempt == 0 => wire.sim.sleep_ms(ms).await,
+            Life::DiesBeforeByte => return Told::Silence,
+            _ => {}
         }
         match wire.send(key.as_deref(), fence, &intent.body()).await {
             _ if life == Life::DiesAfterSending => return Told::Silence,

@@ -122,13 +122,20 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
             let copies = sim.all((0..5).map(|copy| place.act(first, Life::Lives, copy)).collect()).await;
             tasks.extend(copies.into_iter().map(|told| Task::of(first, told)));
         }
-        Injection::RestartWithKey
+        Injection::DiesAfterClaim
+        | Injection::DiesBeforeByte
+        | Injection::RestartWithKey
         | Injection::RestartWithoutKey
         | Injection::ChangedParameter
         | Injection::ProviderForgets
         | Injection::ClockAhead
         | Injection::ClockBehind => {
-            place.act(first, Life::DiesAfterSending, 0).await;
+            let life = match injection {
+                Injection::DiesAfterClaim => Life::DiesAfterClaim,
+                Injection::DiesBeforeByte => Life::DiesBeforeByte,
+                _ => Life::DiesAfterSending,
+            };
+            place.act(first, life, 0).await;
             sim.sleep_ms(match injection {
                 Injection::ProviderForgets => 3_600_000 + pause_ms,
                 // Between 52 and 58 minutes of the hour for which a key is remembered.
