@@ -6,6 +6,8 @@ mod cells;
 mod desk;
 mod direct;
 mod guards;
+mod kill;
+mod page;
 mod provider;
 mod report;
 mod sim;
@@ -24,6 +26,7 @@ use std::{
 
 use cells::{Arm, Contract, Injection};
 use guards::Guard;
+use kill::Killed;
 use provider::Providers;
 use report::{Broken, Cell, Findings};
 
@@ -75,6 +78,7 @@ fn list(ignored: bool) {
 enum Job {
     Cells { arm: Arm, contract: Contract, injections: Vec<Injection> },
     Guard(Guard),
+    Kills,
 }
 
 struct Scope<'a> {
@@ -90,11 +94,15 @@ struct Scope<'a> {
 enum Found {
     Cells(Vec<Cell>),
     Guard(Box<Broken>),
+    Kills(Vec<Killed>),
 }
 
 impl Scope<'_> {
     fn jobs(&self) -> Vec<Job> {
         let mut jobs: Vec<_> = Guard::ALL.map(Job::Guard).into();
+        if self.is_whole {
+            jobs.push(Job::Kills);
+        }
         for arm in self.arms.iter().copied() {
             for contract in Contract::ALL {
                 let fits = |injection: &Injection| injection.is_for(arm) && *injection != Injection::DatabaseAway;
@@ -114,6 +122,8 @@ impl Scope<'_> {
             Job::Cells { arm, contract, injections } => {
                 Found::Cells(trial::cells(providers, (*arm, *contract), injections, self.seeds, None).await)
             }
+            // In real time, at a provider that has been told no other.
+            Job::Kills => Found::Kills(kill::all(&Providers::start()).await),
             Job::Guard(guard) => {
                 let (contract, injection) = guard.cell();
                 let seeds = self.seeds.min(GUARD_SEEDS);
@@ -148,15 +158,16 @@ impl Scope<'_> {
             workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
         });
         let left_out = waiting.len() - found.len();
-        let mut findings =
-            Findings { seeds_per_cell: self.seeds, cells: Vec::new(), broken_guards: Vec::new(), left_out };
+        let mut findings = Findings { seeds_per_cell: self.seeds, left_out, ..Findings::default() };
         for one in found {
             match one {
                 Found::Cells(cells) => findings.cells.extend(cells),
+                Found::Kills(killed) => findings.killed = killed,
                 Found::Guard(broken) => findings.broken_guards.push(*broken),
             }
         }
         findings.cells.sort_by_key(|cell| (cell.arm, cell.contract, cell.injection));
+        findings.killed.sort_by_key(|killed| (killed.arm, killed.contract, killed.point));
         findings.broken_guards.sort_by_key(|broken| broken.guard as usize);
         eprintln!("{} cells in {} s", findings.cells.len(), begun.elapsed().as_secs());
         if self.is_whole {
@@ -164,7 +175,7 @@ impl Scope<'_> {
             std::fs::create_dir_all(folder).unwrap();
             let document = serde_json::to_string_pretty(&report::document(&findings)).unwrap();
             std::fs::write(folder.join("report.json"), document).unwrap();
-            std::fs::write(folder.join("report.html"), report::page(&findings)).unwrap();
+            std::fs::write(folder.join("report.html"), page::page(&findings)).unwrap();
         }
         eprintln!("\n{}", report::table(&findings.cells));
         let broken = report::violations(&findings);
@@ -181,6 +192,7 @@ impl std::fmt::Display for Job {
             Self::Cells { arm, contract, injections } => {
                 write!(f, "{} / {} / {} injections", arm.title(), contract.title(), injections.len())
             }
+            Self::Kills => f.write_str("kills"),
             Self::Guard(guard) => write!(f, "broken: {}", guard.title()),
         }
     }

@@ -1,6 +1,6 @@
 //! What came of it: figures with their intervals, what must hold, and a page to look at.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     cells::{self, Arm, Contract, Injection},
     guards::Guard,
+    kill::Killed,
 };
 
 /// Minutes of a person's time: a decision on the desk, and looking into an outcome.
@@ -64,7 +65,7 @@ impl Share {
         Self { count, of, low: ((centre - half) / whole).max(0.0), high: ((centre + half) / whole).min(1.0) }
     }
 
-    fn rate(self) -> f64 {
+    pub fn rate(self) -> f64 {
         self.count as f64 / self.of as f64
     }
 }
@@ -80,6 +81,8 @@ pub struct Cell {
     /// Seeds with at least one duplicate.
     pub duplicated: Share,
     pub exactly_once: Share,
+    /// Every wanted effect once, and known without a person.
+    pub certain: Share,
     /// Lacking or unknown, and no person has it before them.
     pub missed: Share,
     pub unresolved: Share,
@@ -95,6 +98,8 @@ pub struct Cell {
     pub decisions: usize,
     /// Minutes of people's time for one correct and certain completion.
     pub minutes_per_completion: Option<f64>,
+    #[serde(skip)]
+    settled_ms: Vec<i64>,
     /// Seeds to look at again.
     pub examples: Vec<u64>,
 }
@@ -102,6 +107,12 @@ pub struct Cell {
 fn quantile(values: &mut [i64], percent: usize) -> Option<i64> {
     values.sort_unstable();
     values.get((values.len().saturating_sub(1)) * percent / 100).copied()
+}
+
+/// A person's minutes for one of so many correct completions.
+fn minutes(decisions: usize, interventions: usize, completions: usize) -> Option<f64> {
+    let all = decisions as f64 * DECISION_MIN + interventions as f64 * INTERVENTION_MIN;
+    (completions > 0).then(|| all / completions as f64)
 }
 
 impl Cell {
@@ -114,7 +125,6 @@ impl Cell {
         let sum = |of: fn(&Seen) -> usize| seen.iter().map(of).sum::<usize>();
         let (decisions, interventions) = (sum(|one| one.decisions), sum(|one| one.interventions));
         let correct = seen.iter().filter(|one| one.is_exact() && !one.in_doubt).count();
-        let minutes = decisions as f64 * DECISION_MIN + interventions as f64 * INTERVENTION_MIN;
         let missed = |one: &Seen| one.lost || one.lacking > 0 && !one.in_doubt;
         let bad =
             seen.iter().filter(|one| one.duplicates + one.wrong + one.untrue + one.deduplicated > 0 || missed(one));
@@ -127,16 +137,18 @@ impl Cell {
             wrong_effects: sum(|one| one.wrong),
             duplicated: share(|one| one.duplicates + one.wrong > 0),
             exactly_once: share(Seen::is_exact),
+            certain: share(|one| one.is_exact() && !one.in_doubt && !one.lost),
             missed: Share::of(seen.iter().filter(|one| missed(one)).count(), seen.len()),
             unresolved: share(|one| one.in_doubt),
             false_completion: Share::of(sum(|one| one.untrue), tasks),
             false_deduplication: Share::of(sum(|one| one.deduplicated), tasks),
             recovery_p50_ms: quantile(&mut settled, 50),
             recovery_p95_ms: quantile(&mut settled, 95),
+            settled_ms: settled,
             unresolved_age_p50_ms: quantile(&mut open, 50),
             interventions,
             decisions,
-            minutes_per_completion: (correct > 0).then(|| minutes / correct as f64),
+            minutes_per_completion: minutes(decisions, interventions, correct),
             examples: bad.map(|one| one.seed).take(3).collect(),
         }
     }
@@ -163,11 +175,12 @@ impl Cell {
 }
 
 /// Everything that one run of the harness has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Findings {
     pub seeds_per_cell: u64,
     pub cells: Vec<Cell>,
     pub broken_guards: Vec<Broken>,
+    pub killed: Vec<Killed>,
     /// Cells that were left out because time was up.
     pub left_out: usize,
 }
@@ -210,6 +223,10 @@ pub fn violations(findings: &Findings) -> Vec<String> {
     for broken in findings.broken_guards.iter().filter(|broken| !broken.shows) {
         found.push(format!("{}: nothing shows it in {}", broken.title, broken.cell.place()));
     }
+    for killed in findings.killed.iter().filter(|killed| !killed.holds()) {
+        let Killed { arm, contract, point, effects, state } = killed;
+        found.push(format!("{} / {} / killed at {point}: {effects} effects, {state}", arm.title(), contract.title()));
+    }
     if findings.left_out > 0 {
         found.push(format!("time was up before {} cells had been run", findings.left_out));
     }
@@ -223,157 +240,102 @@ pub fn document(findings: &Findings) -> Value {
     document
 }
 
-/// Figures over all cells of one arm.
-struct Total {
-    arm: Arm,
-    duplicated: Share,
+/// Figures over all cells of one arm, or over its cells at one provider.
+pub struct Total {
+    pub duplicated: Share,
     exactly_once: Share,
-    unresolved: Share,
+    pub certain: Share,
+    pub unresolved: Share,
     missed: Share,
-    false_completions: usize,
-    false_deduplications: usize,
+    false_completion: Share,
+    false_deduplication: Share,
+    recovery_p50_ms: Option<i64>,
+    recovery_p95_ms: Option<i64>,
     interventions: usize,
+    minutes_per_completion: Option<f64>,
 }
 
-fn totals(cells: &[Cell]) -> Vec<Total> {
+impl Total {
+    fn of(cells: &[&Cell]) -> Self {
+        let sum = |part: fn(&Cell) -> usize| cells.iter().map(|cell| part(cell)).sum::<usize>();
+        let share = |part: fn(&Cell) -> Share| {
+            let parts = || cells.iter().map(|cell| part(cell));
+            Share::of(parts().map(|part| part.count).sum(), parts().map(|part| part.of).sum())
+        };
+        let mut settled: Vec<_> = cells.iter().flat_map(|cell| cell.settled_ms.iter().copied()).collect();
+        let (interventions, certain) = (sum(|cell| cell.interventions), share(|cell| cell.certain));
+        Self {
+            duplicated: share(|cell| cell.duplicated),
+            exactly_once: share(|cell| cell.exactly_once),
+            certain,
+            unresolved: share(|cell| cell.unresolved),
+            missed: share(|cell| cell.missed),
+            false_completion: share(|cell| cell.false_completion),
+            false_deduplication: share(|cell| cell.false_deduplication),
+            recovery_p50_ms: quantile(&mut settled, 50),
+            recovery_p95_ms: quantile(&mut settled, 95),
+            interventions,
+            minutes_per_completion: minutes(sum(|cell| cell.decisions), interventions, certain.count),
+        }
+    }
+}
+
+/// The arms that were run, each with its figures.
+pub fn totals(cells: &[Cell]) -> Vec<(Arm, Total)> {
     let of = |arm: Arm| {
         let mine: Vec<_> = cells.iter().filter(|cell| cell.arm == arm).collect();
-        let all: usize = mine.iter().map(|cell| cell.exactly_once.of).sum();
-        let sum = |part: fn(&Cell) -> usize| mine.iter().map(|cell| part(cell)).sum::<usize>();
-        (all > 0).then(|| Total {
-            arm,
-            duplicated: Share::of(sum(|cell| cell.duplicated.count), all),
-            exactly_once: Share::of(sum(|cell| cell.exactly_once.count), all),
-            unresolved: Share::of(sum(|cell| cell.unresolved.count), all),
-            missed: Share::of(sum(|cell| cell.missed.count), all),
-            false_completions: sum(|cell| cell.false_completion.count),
-            false_deduplications: sum(|cell| cell.false_deduplication.count),
-            interventions: sum(|cell| cell.interventions),
-        })
+        (!mine.is_empty()).then(|| (arm, Total::of(&mine)))
     };
     Arm::ALL.into_iter().filter_map(of).collect()
 }
 
-fn percent(share: Share) -> String {
-    format!("{:.1} % ({:.1}–{:.1})", share.rate() * 100.0, share.low * 100.0, share.high * 100.0)
+pub fn percent(share: Share) -> String {
+    let of = |part: f64| format!("{:.1}", part * 100.0);
+    format!("{} % ({}–{})", of(share.rate()), of(share.low), of(share.high))
+}
+
+pub fn seconds(ms: Option<i64>) -> String {
+    ms.map_or("–".to_owned(), |ms| match ms / 1000 {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds => format!("{} min", (seconds + 30) / 60),
+    })
+}
+
+pub const COLUMNS: [&str; 10] = [
+    "arm",
+    "seeds with a duplicate",
+    "exactly once",
+    "before a person",
+    "missed",
+    "false completions",
+    "false deduplications",
+    "recovery p50 / p95",
+    "interventions",
+    "person-minutes per completion",
+];
+
+impl Total {
+    pub fn row(&self, arm: Arm) -> [String; 10] {
+        [
+            arm.title().to_owned(),
+            percent(self.duplicated),
+            percent(self.exactly_once),
+            percent(self.unresolved),
+            percent(self.missed),
+            self.false_completion.count.to_string(),
+            self.false_deduplication.count.to_string(),
+            format!("{} / {}", seconds(self.recovery_p50_ms), seconds(self.recovery_p95_ms)),
+            self.interventions.to_string(),
+            self.minutes_per_completion.map_or("–".to_owned(), |minutes| format!("{minutes:.1}")),
+        ]
+    }
 }
 
 /// The table for a terminal and the README, in Markdown.
 pub fn table(cells: &[Cell]) -> String {
-    let mut text = String::from(
-        "| arm | seeds with a duplicate | exactly once | in doubt | missed | false completions | false deduplications | interventions |\n\
-         |---|---|---|---|---|---|---|---|\n",
-    );
-    for total in totals(cells) {
-        let Total { arm, duplicated, exactly_once, unresolved, missed, .. } = total;
-        let shares = [duplicated, exactly_once, unresolved, missed].map(percent).join(" | ");
-        let (completions, deduplications) = (total.false_completions, total.false_deduplications);
-        let _ = writeln!(
-            text,
-            "| {} | {shares} | {completions} | {deduplications} | {} |",
-            arm.title(),
-            total.interventions
-        );
+    let mut text = format!("| {} |\n|{}\n", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len()));
+    for (arm, total) in totals(cells) {
+        let _ = writeln!(text, "| {} |", total.row(arm).join(" | "));
     }
     text
-}
-
-const STYLE: &str = "
-:root{color-scheme:light dark;--bad:#c2410c;--good:#15803d;--line:#8884}
-@media(prefers-color-scheme:dark){:root{--bad:#fb923c;--good:#4ade80}}
-body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{border-bottom:1px solid var(--line);padding:.2rem .6rem;text-align:left}
-svg{max-width:100%;height:auto}svg text{fill:currentColor;font:11px system-ui,sans-serif}
-.bad{fill:var(--bad)}.good{fill:var(--good)}.frame{fill:none;stroke:var(--line)}.scroll{overflow-x:auto}";
-
-/// One page, with its charts, that needs nothing else.
-pub fn page(findings: &Findings) -> String {
-    let (cells, seeds) = (&findings.cells, findings.seeds_per_cell);
-    let mut html = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>Faults</title><style>{STYLE}</style><h1>What faults do, arm by arm</h1>\
-         <p>{seeds} seeds in each cell, in simulated time; the providers' ledger is the only witness. Intervals are 95 % (Wilson).</p>"
-    );
-    let broken = violations(findings);
-    html += if broken.is_empty() {
-        "<p><strong>Everything that must hold holds.</strong></p>"
-    } else {
-        "<h2>What does not hold</h2><ul>"
-    };
-    for words in &broken {
-        let _ = write!(html, "<li>{words}</li>");
-    }
-    html += if broken.is_empty() { "" } else { "</ul>" };
-    html += "<h2>Over all cells</h2><div class=\"scroll\"><table><tr><th>arm<th>seeds with a duplicate<th>exactly once<th>in doubt<th>missed<th>false completions<th>false deduplications<th>interventions";
-    for total in totals(cells) {
-        let _ = write!(html, "<tr><th>{}", total.arm.title());
-        for share in [total.duplicated, total.exactly_once, total.unresolved, total.missed] {
-            let _ = write!(html, "<td>{}", percent(share));
-        }
-        let _ = write!(
-            html,
-            "<td>{}<td>{}<td>{}",
-            total.false_completions, total.false_deduplications, total.interventions
-        );
-    }
-    html += "</table></div><h2>Safety and liveness, cell by cell</h2><p>Left: seeds with a duplicate effect. Right: seeds with every wanted effect once.</p>";
-    for arm in Arm::ALL {
-        let _ = write!(html, "<h3>{}</h3>{}", arm.title(), chart(cells, arm));
-    }
-    html += "<h2>Every cell</h2><div class=\"scroll\"><table><tr><th>arm<th>provider<th>injection<th>duplicates<th>exactly once<th>missed<th>in doubt<th>age of doubt p50<th>false completion<th>false deduplication<th>recovery p50 / p95<th>interventions<th>person-minutes per completion";
-    let seconds = |ms: Option<i64>| ms.map_or("–".to_owned(), |ms| format!("{} s", ms / 1000));
-    for cell in cells {
-        let _ = write!(
-            html,
-            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{} / {}<td>{}<td>{}",
-            cell.arm.title(),
-            cell.contract.title(),
-            cell.injection.title(),
-            cell.duplicate_effects,
-            percent(cell.exactly_once),
-            percent(cell.missed),
-            percent(cell.unresolved),
-            seconds(cell.unresolved_age_p50_ms),
-            cell.false_completion.count,
-            cell.false_deduplication.count,
-            seconds(cell.recovery_p50_ms),
-            seconds(cell.recovery_p95_ms),
-            cell.interventions,
-            cell.minutes_per_completion.map_or("–".to_owned(), |minutes| format!("{minutes:.1}")),
-        );
-    }
-    html + "</table></div></html>"
-}
-
-/// Two bars for each cell of one arm: providers across, injections down.
-fn chart(cells: &[Cell], arm: Arm) -> String {
-    let (left, top, wide, high, bar) = (140, 24, 150, 18, 62);
-    let (width, height) = (left + wide * Contract::ALL.len(), top + high * Injection::ALL.len());
-    let mut svg = format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">", arm.title());
-    for (column, contract) in Contract::ALL.into_iter().enumerate() {
-        let _ = write!(svg, "<text x=\"{}\" y=\"14\">{}</text>", left + column * wide, contract.name());
-    }
-    for (row, injection) in Injection::ALL.into_iter().enumerate() {
-        let y = top + row * high;
-        let _ = write!(svg, "<text x=\"0\" y=\"{}\">{}</text>", y + 12, injection.title());
-        for (column, contract) in Contract::ALL.into_iter().enumerate() {
-            let here =
-                cells.iter().find(|cell| (cell.arm, cell.contract, cell.injection) == (arm, contract, injection));
-            let Some(cell) = here else { continue };
-            for (side, class, share) in [(0, "bad", cell.duplicated), (1, "good", cell.exactly_once)] {
-                let x = left + column * wide + side * (bar + 4);
-                let _ = write!(
-                    svg,
-                    "<rect class=\"frame\" x=\"{x}\" y=\"{}\" width=\"{bar}\" height=\"12\"/>\
-                     <rect class=\"{class}\" x=\"{x}\" y=\"{}\" width=\"{:.1}\" height=\"12\"><title>{} of {}</title></rect>",
-                    y + 2,
-                    y + 2,
-                    share.rate() * bar as f64,
-                    share.count,
-                    share.of
-                );
-            }
-        }
-    }
-    svg + "</svg>"
 }
