@@ -20,7 +20,7 @@ pub fn page(findings: &Findings) -> String {
          <p class=\"lead\">A LIMBO-style comparison: the same tasks, by the same seeds, through the same faults, with \
          Counterfoil and without it. {} seeds in each cell, in simulated time; the providers’ own ledger is the only \
          witness. Intervals are 95 % (Wilson).</p>",
-        findings.seeds_per_cell
+        findings.seeds
     );
     html += &verdict(findings);
     html += "<h2>Safety and liveness</h2>";

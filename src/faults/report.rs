@@ -177,12 +177,15 @@ impl Cell {
 /// Everything that one run of the harness has found.
 #[derive(Debug, Default, Serialize)]
 pub struct Findings {
-    pub seeds_per_cell: u64,
+    /// Of every cell.
+    pub seeds: u64,
+    pub seeds_asked: u64,
+    pub took_s: u64,
     pub cells: Vec<Cell>,
     pub broken_guards: Vec<Broken>,
     pub killed: Vec<Killed>,
-    /// Cells that were left out because time was up.
-    pub left_out: usize,
+    /// Jobs that stopped half way.
+    pub without_end: Vec<String>,
 }
 
 /// What must hold and does not, in words.
@@ -227,9 +230,7 @@ pub fn violations(findings: &Findings) -> Vec<String> {
         let Killed { arm, contract, point, effects, state } = killed;
         found.push(format!("{} / {} / killed at {point}: {effects} effects, {state}", arm.title(), contract.title()));
     }
-    if findings.left_out > 0 {
-        found.push(format!("time was up before {} cells had been run", findings.left_out));
-    }
+    found.extend(findings.without_end.iter().cloned());
     found
 }
 

@@ -1,6 +1,9 @@
 //! One seed of one cell: plans what goes wrong, runs the tasks, and asks the ledger what happened.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use counterfoil::server::clock::Clock;
 use futures::future::LocalBoxFuture;
@@ -12,13 +15,15 @@ use crate::{
     direct::{self, Intent, Life, Told},
     guards::Guard,
     provider::{Plan, Providers, Wire},
-    report::{Cell, Seen},
+    report::Seen,
     sim::{Chance, Sim},
     support::START,
 };
 
 /// Milliseconds between two seeds' beginnings, on average.
 const SPREAD_MS: u64 = 5_000;
+/// By then an outcome that can be found out has been.
+const SETTLED_MS: i64 = 420_000;
 const TEN_MINUTES_MS: i64 = 600_000;
 /// For how long a proposal waits for a decision.
 const APPROVAL_MS: i64 = 900_000;
@@ -26,6 +31,8 @@ const APPROVAL_MS: i64 = 900_000;
 /// Where a seed runs.
 struct Place<'a> {
     arm: Arm,
+    /// As the names of its orders begin.
+    slug: String,
     desk: Option<&'a Desk>,
     wire: Wire,
     work: Work,
@@ -91,22 +98,22 @@ impl Task {
     }
 }
 
-async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injection), seed: u64, seeds: u64) -> Seen {
-    let (contract, injection) = cell;
+async fn seed(providers: &Providers, place: Place<'_>, injection: Injection, seed: u64, latest_ms: u64) -> Seen {
+    let contract = place.wire.contract;
     let mut chance = Chance::new(seed ^ ((injection as u64) << 40) ^ ((contract as u64) << 50));
     let sim = place.wire.sim.clone();
     let steps = if injection == Injection::PartialBatch { 3 } else { 1 };
     let mut intents = Vec::new();
     for step in 0..steps {
-        let order = format!("{}-{injection:?}-{seed}-{step}", place.arm.slug());
+        let order = format!("{}-{injection:?}-{seed}-{step}", place.slug);
         providers.plan(contract, &order, &plan(injection, contract, step, &mut chance)).await;
         let (key, event) = (format!("key-{order}"), format!("event-{order}"));
         let amount_minor = 1 + (chance.next() % 10_000) as i64;
         let planned_on = (injection == Injection::TwoDeploys).then_some(0);
         intents.push(Intent { order, key, event, amount_minor, planned_on });
     }
-    sim.sleep_ms((chance.next() % (seeds * SPREAD_MS)) as i64).await;
-    let (first, began) = (&intents[0], sim.now());
+    sim.sleep_ms((chance.next() % latest_ms) as i64).await;
+    let (first, mut began) = (&intents[0], sim.now());
     let changed = Intent { amount_minor: first.amount_minor + 1, ..first.clone() };
     let pause_ms = chance.delay_ms(30_000, TEN_MINUTES_MS);
     let mut tasks = Vec::new();
@@ -116,6 +123,7 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
             tasks.push(Task::of(first, place.act(first, Life::Lives, 0).await));
             let long = injection == Injection::DeskForgets;
             sim.sleep_ms(if long { KEY_RETENTION_MS + 2 * pause_ms } else { pause_ms }).await;
+            began = sim.now();
             tasks.push(Task::of(first, place.act(first, Life::Lives, 1).await));
         }
         Injection::Copies => {
@@ -140,9 +148,12 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
                 Injection::ProviderForgets => 3_600_000 + pause_ms,
                 // Between 52 and 58 minutes of the hour for which a key is remembered.
                 Injection::ClockAhead | Injection::ClockBehind => 3_120_000 + (chance.next() % 360_000) as i64,
+                // By then what became of the first is known in every second seed.
+                Injection::RestartWithoutKey if seed % 2 == 1 => SETTLED_MS + pause_ms,
                 _ => pause_ms,
             })
             .await;
+            began = sim.now();
             let again = match injection {
                 Injection::RestartWithoutKey => Intent { key: format!("{}-new", first.key), ..first.clone() },
                 Injection::ChangedParameter => changed,
@@ -176,6 +187,7 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
                 desk.contradict(&op).await;
             }
             sim.sleep_ms(pause_ms).await;
+            began = sim.now();
             let again = Intent { key: format!("{}-new", first.key), ..first.clone() };
             tasks.push(Task::of(first, place.act(&again, Life::Lives, 1).await));
         }
@@ -186,6 +198,7 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
                 place.act(intent, life, 0).await;
             }
             sim.sleep_ms(pause_ms).await;
+            began = sim.now();
             for intent in &intents {
                 tasks.push(Task::of(intent, place.act(intent, Life::Lives, 1).await));
             }
@@ -193,6 +206,7 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
         Injection::SecondRequest => {
             tasks.push(Task::of(first, place.act(first, Life::Lives, 0).await));
             sim.sleep_ms(pause_ms).await;
+            began = sim.now();
             let (key, event) = (format!("{}-second", first.key), format!("{}-second", first.event));
             let told = place.act(&Intent { key, event, ..first.clone() }, Life::Lives, 0).await;
             tasks.push(Task { nth: 2, ..Task::of(first, told) });
@@ -263,30 +277,35 @@ async fn seed(providers: &Providers, place: Place<'_>, cell: (Contract, Injectio
     seen
 }
 
-/// All seeds of these injections at one provider, together in one simulated time.
+/// What was seen in one cell.
+pub type Results = Vec<(Injection, Seen)>;
+
+/// These seeds of these injections at one provider, together in one simulated time.
 pub async fn cells(
     providers: &Providers,
     (arm, contract): (Arm, Contract),
     injections: &[Injection],
-    seeds: u64,
+    seeds: Range<u64>,
     broken: Option<Guard>,
-) -> Vec<Cell> {
+) -> Results {
     let desk = match arm.is_desk() {
         true => Some(Desk::open(arm, providers, contract, broken).await),
         false => None,
     };
     let sim = desk.as_ref().map_or_else(|| Sim::new(Clock::manual(START)), |desk| desk.sim().clone());
-    let working = AtomicUsize::new(injections.len() * seeds as usize);
+    let working = AtomicUsize::new(injections.len() * seeds.clone().count());
+    let latest_ms = SPREAD_MS * seeds.clone().count() as u64;
+    let slug = broken.map_or_else(|| arm.slug().to_owned(), |guard| format!("{guard:?}"));
     let one = async |injection: Injection, number: u64| {
         let wire = Wire::new(providers, &sim, contract);
-        let place = Place { arm, desk: desk.as_ref(), wire, work: Work::default() };
-        let seen = seed(providers, place, (contract, injection), number, seeds).await;
+        let place = Place { arm, slug: slug.clone(), desk: desk.as_ref(), wire, work: Work::default() };
+        let seen = seed(providers, place, injection, number, latest_ms).await;
         working.fetch_sub(1, Relaxed);
         Some((injection, seen))
     };
     let mut actors: Vec<LocalBoxFuture<'_, Option<(Injection, Seen)>>> = Vec::new();
     for injection in injections {
-        for number in 0..seeds {
+        for number in seeds.clone() {
             actors.push(Box::pin(one(*injection, number)));
         }
     }
@@ -302,13 +321,9 @@ pub async fn cells(
             }));
         }
     }
-    let seen: Vec<_> = sim.run(actors).await.into_iter().flatten().collect();
+    let seen = sim.run(actors).await.into_iter().flatten().collect();
     if let Some(desk) = desk {
         desk.close().await;
     }
-    let of = |injection: Injection| {
-        let seen = seen.iter().filter(|(of, _)| *of == injection).map(|(_, seen)| seen.clone()).collect();
-        Cell::of(arm, contract, injection, seen)
-    };
-    injections.iter().copied().map(of).collect()
+    seen
 }
