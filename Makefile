@@ -67,7 +67,7 @@ collide:
 	@.ci/need postgres
 	.ci/with-postgres .ci/cargo-test $(SERVER) collide
 
-## faults: what faults do through Counterfoil and without it, in target/faults/report.html (ARGS='50' for 50 seeds a cell)
+## faults: faults with Counterfoil and without it, in target/faults/report.html (ARGS='50 20' for 50 seeds, 20 minutes)
 faults:
 	@.ci/need rust
 	@.ci/need postgres
