@@ -17,6 +17,7 @@ mod demo;
 mod desk;
 mod events;
 mod gateway;
+mod kills;
 mod leases;
 mod lifecycle;
 mod load;

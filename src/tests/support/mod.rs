@@ -109,7 +109,8 @@ impl App {
         Self::open(database, Arc::new(tempfile::tempdir().unwrap()), Clock::manual(START), &[]).await
     }
 
-    async fn open(database: Database, folder: Arc<TempDir>, clock: Clock, settings: &[(&str, &str)]) -> Self {
+    /// A node on this database that keeps its files in `folder`.
+    pub async fn open(database: Database, folder: Arc<TempDir>, clock: Clock, settings: &[(&str, &str)]) -> Self {
         let set = |name: &str| settings.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
         let mut config = Config::from(|name| match name {
             "COUNTERFOIL_PUBLIC_URL" => set(name).or(Some(PUBLIC_URL.to_owned())),
@@ -134,9 +135,14 @@ impl App {
 
     /// Stops this node and starts one in its place.
     pub async fn restart(&self, settings: &[(&str, &str)]) -> Self {
+        self.close().await;
+        self.node(settings).await
+    }
+
+    /// Stops this node, and lets go of its database.
+    pub async fn close(&self) {
         self.stop.cancel();
         self.desk.store.close().await;
-        self.node(settings).await
     }
 
     /// Where this node keeps its files.

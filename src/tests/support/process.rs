@@ -5,21 +5,23 @@ use std::{
     net::TcpListener,
     path::Path,
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use counterfoil::server::{clock::Clock, config::Database};
 use futures::TryStreamExt;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{PASSWORD, events::Events, fresh_key, postgres};
+use super::{App, PASSWORD, events::Events, fresh_key, postgres};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Settings of one desk with a data folder and a port of its own.
 pub struct Place {
-    folder: TempDir,
+    folder: Arc<TempDir>,
     settings: Vec<(&'static str, String)>,
     pub url: String,
     pub client: reqwest::Client,
@@ -28,7 +30,7 @@ pub struct Place {
 impl Place {
     /// On SQLite in its own folder; `settings` come on top.
     pub fn new(settings: &[(&'static str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Arc::new(tempfile::tempdir().unwrap());
         // Free now and taken by the server in a moment.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut all = vec![
@@ -52,6 +54,16 @@ impl Place {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Opens this desk in the test's own process, while no server has it.
+    pub async fn open(&self, clock: Clock) -> App {
+        let url = self.settings.iter().find(|(name, _)| *name == "COUNTERFOIL_DATABASE_URL");
+        let database = match url {
+            Some((_, url)) => Database::parse(url).unwrap(),
+            None => Database::Sqlite(self.folder().join("counterfoil.db")),
+        };
+        App::open(database, self.folder.clone(), clock, &[]).await
     }
 
     /// The audit log as it is now, which verifies under a checkpoint of now.

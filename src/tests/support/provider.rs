@@ -102,6 +102,13 @@ impl Provider {
         self.effects.lock().unwrap().clone()
     }
 
+    /// Waits until it has made as many effects.
+    pub async fn has_made(&self, count: usize) {
+        while self.effects().len() < count {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
     /// How often it was asked for what it only redirects to.
     pub fn strays(&self) -> usize {
         self.strays.load(Ordering::Relaxed)
