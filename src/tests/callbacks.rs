@@ -5,7 +5,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::support::{App, Call, Person, Program, id_of, on_both_databases, provider::Provider};
+use crate::support::{App, Call, Person, Program, id_of, on_both_databases, provider::Provider, succeeded};
 
 const SECRET: [u8; 32] = [7; 32];
 
@@ -74,6 +74,11 @@ fn message(app: &App, id: &str, at: i64, signatures: &str, body: &str) -> Call {
     call.also_header("webhook-signature", signatures)
 }
 
+/// A message that nobody has signed.
+async fn bare_refused(app: &App) {
+    app.call(Method::POST, "callbacks/payments").raw("application/json", "{}").await.refused(401, "unauthenticated");
+}
+
 /// HMAC-SHA256 over `id.timestamp.body`.
 fn sign(key: &[u8; 32], id: &str, at: i64, body: &str) -> Vec<u8> {
     let pad = |with: u8| -> Vec<u8> { (0..64).map(|i| key.get(i).copied().unwrap_or(0) ^ with).collect() };
@@ -124,6 +129,28 @@ on_both_databases! {
         assert_eq!(world.count("evidence.contradiction").await, 1);
     }
 
+    async fn what_was_only_reported_is_confirmed_by_a_signed_callback_and_disputed_by_a_contrary_one(app: App) {
+        let world = World::new(&app, json!({})).await;
+        for (id, status, confirmed) in [("m1", "paid", true), ("m2", "void", false)] {
+            let op = world.run.ticket(id).await;
+            world.asha.approve(id_of(&op)).await.ok(200);
+            let claim = world.run.send(&op).await;
+            let reported = world.run.report(&op, "outcome", &claim, succeeded("ch_1")).await.ok(200).operation().clone();
+            assert_eq!((&reported["state"], &reported["outcome"]["confirmed"]), (&json!("succeeded"), &json!(false)));
+            world.callback(id, &json!({"key": op["id"], "status": "pending"})).await.ok(200);
+            assert_eq!(world.run.read(&op).await["version"], reported["version"], "it says neither");
+            for _ in 0..2 {
+                let again = format!("{id}-{}", world.count("evidence.added").await);
+                world.callback(&again, &json!({"key": op["id"], "id": "ch_1", "status": status})).await.ok(200);
+            }
+            let now = world.run.read(&op).await;
+            let found = (&now["state"], &now["outcome"]["source"], &now["outcome"]["confirmed"], &now["disputed"]);
+            assert_eq!(found, (&json!("succeeded"), &json!("run"), &json!(confirmed), &json!(!confirmed)));
+            assert_eq!(now["version"].as_i64().unwrap(), reported["version"].as_i64().unwrap() + 1);
+        }
+        assert_eq!((world.count("evidence.confirmation").await, world.count("evidence.contradiction").await), (1, 1));
+    }
+
     async fn a_signed_callback_answers_the_attempt_under_way(app: App) {
         let world = World::new(&app, json!({})).await;
         for (id, status, state) in [("m1", "paid", "succeeded"), ("m2", "void", "failed")] {
@@ -161,6 +188,19 @@ on_both_databases! {
         let bare = app.call(Method::POST, "callbacks/payments").raw("application/json", body.clone());
         assert_eq!(stranger.await.refused(401, "unauthenticated").body["detail"], bare.await.refused(401, "unauthenticated").body["detail"]);
         assert_eq!(world.state(&op).await, "unknown");
+        let refused: Vec<_> = app.audit().await.into_iter().filter(|record| record["event"] == "report.refused").collect();
+        assert_eq!(refused.len(), 10, "what costs a stranger nothing does not fill the log");
+        for record in &refused {
+            assert_eq!((&record["status"], &record["actor"]["id"]), (&json!("unauthenticated"), &json!("callback")));
+            assert!(record["resource"].as_str().unwrap().contains("payments"));
+        }
+        let reasons: std::collections::HashSet<_> = refused.iter().map(|record| record["reason"].as_str().unwrap()).collect();
+        assert_eq!(reasons.len(), 2, "{reasons:?}");
+        app.advance_s(60);
+        bare_refused(&app).await;
+        let count = |records: Vec<Value>| records.iter().filter(|record| record["event"] == "report.refused").count();
+        assert_eq!(count(app.audit().await), 11);
+        app.clock.advance_ms(-60_000);
         message(&app, "m", now - 299, &format!("{wrong} {}", right("m", now - 299)), &body).await.ok(200);
         assert_eq!(world.state(&op).await, "succeeded");
         for bad in ["secret", "whsec_", "whsec_c2hvcnQ="] {

@@ -70,16 +70,18 @@ pub enum Taken {
 /// Takes in a provider's message. What it says is first-hand evidence about the request whose key it names.
 ///
 /// # Errors
-/// `unauthenticated` for an unknown provider and for a wrong or old signature alike · `malformed_json` ·
-/// `invalid_state` where the declaration does not say how messages are read.
+/// `unauthenticated` for an unknown provider and for a wrong or old signature alike, these on record ·
+/// `malformed_json` · `invalid_state` where the declaration does not say how messages are read.
 pub async fn take(desk: &Desk, name: &str, message: Message) -> Result<Taken> {
     let stranger = || Problem::new(Code::Unauthenticated, "No provider of this name has signed this message");
     let name: ProviderName = name.parse().map_err(|_| stranger())?;
     let sealed = providers::callback_secret(&mut desk.store.read().await?, &name).await?.ok_or_else(stranger)?;
     let secret = desk.sealer().await?.unseal(&providers::callback_owner(&name), &sealed)?;
     let key = decode(&secret.0).ok_or_else(stranger)?;
-    if !is_signed(&message, &key, desk.now().as_millis() / 1000) {
-        return Err(stranger().into());
+    if let Err(flaw) = verify(&message, &key, desk.now().as_millis() / 1000) {
+        let problem = stranger();
+        record_refusal(desk, &name, flaw, &problem).await;
+        return Err(problem.into());
     }
     let body = json::parse(&message.body, Limits { max_bytes: desk.config.max_body_bytes, ..Limits::BODY })?;
     let contract = provider::get(desk, &name).await?.document;
@@ -100,6 +102,24 @@ pub async fn take(desk: &Desk, name: &str, message: Message) -> Result<Taken> {
         })
     })
     .await
+}
+
+/// A message in the provider's name that is not believed: on record, as far as the provider's rate allows, for whoever
+/// sends it costs nothing.
+async fn record_refusal(desk: &Desk, name: &ProviderName, flaw: Flaw, problem: &Problem) {
+    if desk.strangers.take(name, desk.now()).is_err() {
+        return;
+    }
+    let entry = Entry {
+        resource: principal("provider", name),
+        status: Some(problem.code.as_str()),
+        reason: Some(flaw.sentence().to_owned()),
+        ..By::system("callback").entry(Event::ReportRefused)
+    };
+    let recorded = desk.commit(move |tx| Box::pin(async move { tx.audit(&entry).await.map(|_| Ok(())) })).await;
+    if let Err(error) = recorded {
+        tracing::warn!(%error, "a refused callback is not on record");
+    }
 }
 
 async fn keep(desk: &Desk, tx: &mut Tx, name: &ProviderName, told: Told, body: Value) -> store::Result<Taken> {
@@ -162,15 +182,38 @@ fn decode(secret: &str) -> Option<Vec<u8>> {
     SECRET.contains(&bytes.len()).then_some(bytes)
 }
 
-/// Whether one of the signatures is that of `key`, over a message of about `now_s`.
-fn is_signed(message: &Message, key: &[u8], now_s: i64) -> bool {
-    let Ok(at) = message.timestamp.parse::<i64>() else { return false };
-    if message.id.is_empty() || message.id.len() > MAX_ID || at.abs_diff(now_s) > TOLERANCE_S.unsigned_abs() {
-        return false;
+/// Why a message is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    Malformed,
+    /// By more than [`TOLERANCE_S`].
+    OutOfTime,
+    WrongSignature,
+}
+
+impl Flaw {
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Malformed => "a callback without an id or a time",
+            Self::OutOfTime => "a callback from another time",
+            Self::WrongSignature => "a callback under a wrong signature",
+        }
+    }
+}
+
+/// One of the signatures is that of `key`, over a message of about `now_s`.
+fn verify(message: &Message, key: &[u8], now_s: i64) -> std::result::Result<(), Flaw> {
+    let at = message.timestamp.parse::<i64>().map_err(|_| Flaw::Malformed)?;
+    if message.id.is_empty() || message.id.len() > MAX_ID {
+        return Err(Flaw::Malformed);
+    }
+    if at.abs_diff(now_s) > TOLERANCE_S.unsigned_abs() {
+        return Err(Flaw::OutOfTime);
     }
     let mac = hmac(key, &[message.id.as_bytes(), b".", message.timestamp.as_bytes(), b".", &message.body]);
     let signatures = message.signatures.split(' ').take(MAX_SIGNATURES).filter_map(|text| text.strip_prefix("v1,"));
-    signatures.filter_map(|text| STANDARD.decode(text).ok()).any(|signature| is_equal(&signature, &mac))
+    let is_right = signatures.filter_map(|text| STANDARD.decode(text).ok()).any(|signature| is_equal(&signature, &mac));
+    if is_right { Ok(()) } else { Err(Flaw::WrongSignature) }
 }
 
 /// Compares in a time that does not tell where the two differ.
@@ -202,9 +245,10 @@ mod tests {
             body: br#"{"test": 2432232314}"#.to_vec(),
         };
         let key = decode("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        assert!(is_signed(&message, &key, 1_614_265_330 + TOLERANCE_S));
-        assert!(!is_signed(&message, &key, 1_614_265_331 + TOLERANCE_S));
-        assert!(!is_signed(&message, &[7; 24], 1_614_265_330));
-        assert!(!is_signed(&Message { body: b"{}".to_vec(), ..message }, &key, 1_614_265_330));
+        assert_eq!(verify(&message, &key, 1_614_265_330 + TOLERANCE_S), Ok(()));
+        assert_eq!(verify(&message, &key, 1_614_265_331 + TOLERANCE_S), Err(Flaw::OutOfTime));
+        assert_eq!(verify(&message, &[7; 24], 1_614_265_330), Err(Flaw::WrongSignature));
+        let message = Message { body: b"{}".to_vec(), ..message };
+        assert_eq!(verify(&message, &key, 1_614_265_330), Err(Flaw::WrongSignature));
     }
 }

@@ -52,12 +52,16 @@ use crate::model::{
     id::{AgentId, CorrelationId, RunId},
     operation::rules::Step,
     problem::Problem,
+    provider::ProviderName,
     target::Target,
     time::Timestamp,
 };
 use account::{Passwords, SignIns};
 use error::Result;
 use throttle::Throttle;
+
+/// Unbelieved callbacks of one provider that are put on record, at once and per minute.
+const STRANGERS: i64 = 10;
 
 /// What use cases work with. Cheap to clone.
 #[derive(Clone)]
@@ -72,6 +76,8 @@ pub struct Parts {
     pub proposals: Throttle<AgentId>,
     /// Refusals put on record, per agent: what is refused must not fill the log.
     pub refusals: Throttle<AgentId>,
+    /// Callbacks put on record that nobody's signature covers, per provider.
+    pub strangers: Throttle<ProviderName>,
     pub compiled: catalogue::Compiled,
     pub document_rules: resource::rules::Compiled,
     pub signals: Signals,
@@ -96,6 +102,7 @@ impl Desk {
             sign_ins: SignIns::default(),
             proposals: Throttle::new(per_minute, per_minute),
             refusals: Throttle::new(per_minute, per_minute),
+            strangers: Throttle::new(STRANGERS, STRANGERS),
             compiled: catalogue::Compiled::default(),
             document_rules: resource::rules::Compiled::default(),
             signals: Signals::default(),
