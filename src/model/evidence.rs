@@ -15,6 +15,16 @@ pub enum Finding {
     Inconclusive,
 }
 
+impl Finding {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::NotApplied => "not_applied",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+}
+
 /// How it came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -1,9 +1,11 @@
 //! Unknown outcomes: settled by evidence, tried again only under a guarantee, owned by a person otherwise.
 
-use counterfoil::server::{gateway::http, worker};
+use counterfoil::server::{config::Database, gateway::http, worker};
 use serde_json::{Value, json};
 
-use crate::support::{App, Person, Program, fresh_key, id_of, on_both_databases, provider::Provider, succeeded};
+use crate::support::{
+    App, Person, Program, fresh_key, id_of, on_both_databases, process, provider::Provider, succeeded,
+};
 
 /// A desk with a provider that answers for the kind `payment.refund`, an approver, an operator, an admin and a run.
 struct Desk {
@@ -39,12 +41,17 @@ impl Desk {
         self.admin.post("providers/payments/check", json!({})).await;
     }
 
-    /// Approved, claimed and sent; nobody has an answer. The effect is made as `applied` says.
-    async fn lost(&self, order: &str, applied: Applied) -> Value {
+    async fn approved(&self, order: &str) -> Value {
         let params = json!({"order": order, "original_transaction": "t-1", "amount_minor": 100, "currency": "EUR"});
         let body = json!({"kind": "payment.refund", "target": format!("order/{order}"), "params": params});
         let op = self.run.propose_as(&fresh_key(), body).await.ok(201).operation().clone();
         self.asha.approve(id_of(&op)).await.ok(200);
+        op
+    }
+
+    /// Approved, claimed and sent; nobody has an answer. The effect is made as `applied` says.
+    async fn lost(&self, order: &str, applied: Applied) -> Value {
+        let op = self.approved(order).await;
         self.run.send(&op).await;
         if applied == Applied::Yes {
             self.apply(&op).await;
@@ -88,6 +95,15 @@ impl Desk {
     async fn evidence(&self, op: &Value) -> Vec<Value> {
         let listed = self.olga.get(&format!("operations/{}/evidence", id_of(op))).await.ok(200);
         listed.body["evidence"].as_array().unwrap().clone()
+    }
+
+    /// What the command line tells of it, from an export that it has verified.
+    async fn story(&self, op: &Value) -> String {
+        let place = process::Place::new(&[]);
+        let file = place.folder().join("export.jsonl").display().to_string();
+        std::fs::write(&file, self.app.export().await).unwrap();
+        let vkey = self.app.desk.signer().await.unwrap().verifier().to_string();
+        place.cli(&["audit", "verify", &file, "--vkey", &vkey, "--operation", id_of(op)], "")
     }
 
     async fn state_as(&self, person: &Person, op: &Value, statement: Value) -> Value {
@@ -287,6 +303,105 @@ on_both_databases! {
         assert_eq!(desk.olga.post(&path, on(&right)).await.ok(200).operation()["state"], "needs_review", "money takes two");
         let done = oskar.post(&path, on(&right)).await.ok(200);
         assert_eq!((&done.operation()["state"], &done.operation()["outcome"]["source"]), (&json!("succeeded"), &json!("operator")));
+    }
+
+    async fn the_audit_story_of_a_lost_reply_answers_the_three_questions(app: App) {
+        let desk = Desk::new(app, json!({"idempotency": "none"})).await;
+        let oskar = desk.app.person("oskar", "operator", "").await;
+        let op = desk.lost("4711", Applied::No).await;
+        desk.step().await;
+        desk.app.advance_s(60);
+        desk.step().await;
+        let claim = desk.run.send(&op).await;
+        desk.apply(&op).await;
+        desk.app.advance_s(60);
+        assert_eq!(desk.state(&op).await, "unknown", "the second reply is lost as well");
+        desk.provider.behave(|habits| habits.blind = true);
+
+        let path = format!("operations/{}", id_of(&op));
+        let other = desk.state_as(&desk.olga, &op, json!({"reference": "re_other", "note": "EUR 1.00, same order"})).await;
+        let on = |evidence: &Value| json!({"finding": "applied", "evidence": [evidence["id"]], "note": "seen in the console"});
+        let resolve = |person: &Person, evidence: &Value| person.post(&format!("{path}/resolution"), on(evidence));
+        assert!(resolve(&desk.olga, &other).await.refused(422, "validation_failed").text.contains("same amount"));
+        let right = desk.state_as(&desk.olga, &op, json!({"reference": op["id"]})).await;
+        let page = desk.asha.get(&format!("/operations/{}", id_of(&op))).await.ok(200).text;
+        for heading in ["What was authorised", "What is the evidence", "Why another try"] {
+            assert!(page.contains(heading), "{heading}");
+        }
+        resolve(&desk.olga, &right).await.ok(200);
+        assert_eq!(resolve(&oskar, &right).await.ok(200).operation()["state"], "succeeded");
+
+        let story = desk.story(&op).await;
+        let answer = |question: &str| {
+            let from = story.find(question).unwrap_or_else(|| panic!("{question}: {story}"));
+            story[from..].split("\n\n").next().unwrap().to_owned()
+        };
+        let authorised = answer("What was authorised, and by whom?");
+        for words in ["approval.granted", desk.asha.id.as_str(), op["fingerprint"].as_str().unwrap()] {
+            assert!(authorised.contains(words), "{words}: {authorised}");
+        }
+        let again = answer("Why was another try justified?");
+        assert!(again.contains("attempt.licensed") && again.contains("nothing was applied"), "{again}");
+        let evidence = answer("What is the evidence of its outcome?");
+        let names = |one: &Value| one["id"].as_str().unwrap().to_owned();
+        for words in ["status not_applied", &names(&other), "is no proof", &names(&right), "review.seconded", "seen in the console"] {
+            assert!(evidence.contains(words), "{words}: {evidence}");
+        }
+        assert!(answer("Who sent what, and what came back?").contains(claim["id"].as_str().unwrap()));
+    }
+
+    async fn a_look_up_confirms_what_was_only_reported_or_disputes_it(app: App) {
+        let mut contract = no_keys();
+        contract["lookup"] = json!({"eventual": {"settle_s": 30}});
+        let desk = Desk::new(app, contract).await;
+        let look = async |op: &Value| {
+            desk.olga.post(&format!("operations/{}/lookup", id_of(op)), json!({})).await.ok(200).operation().clone()
+        };
+        for applied in [Applied::Yes, Applied::No] {
+            let op = desk.approved(&format!("{applied:?}")).await;
+            let claim = desk.run.send(&op).await;
+            if applied == Applied::Yes {
+                desk.apply(&op).await;
+            }
+            let reported = desk.run.report(&op, "outcome", &claim, succeeded("ch_1")).await.ok(200).operation().clone();
+            assert_eq!(reported["outcome"]["confirmed"], false);
+            desk.provider.behave(|habits| habits.blind = true);
+            let early = look(&op).await;
+            assert_eq!((&early["disputed"], &early["outcome"]), (&json!(false), &reported["outcome"]), "it may not show yet");
+            desk.app.advance_s(30);
+            desk.provider.behave(|habits| habits.blind = false);
+            let late = look(&op).await;
+            let (confirmed, disputed) = (json!(applied == Applied::Yes), json!(applied == Applied::No));
+            assert_eq!((&late["state"], &late["outcome"]["source"]), (&json!("succeeded"), &json!("run")));
+            assert_eq!((&late["outcome"]["confirmed"], &late["disputed"]), (&confirmed, &disputed));
+        }
+        assert!(desk.app.events().await.contains(&"evidence.confirmation".to_owned()));
+    }
+
+    async fn what_was_attached_to_evidence_is_erased_and_the_log_still_verifies(app: App) {
+        let desk = Desk::new(app, json!({})).await;
+        let op = desk.lost("4711", Applied::No).await;
+        let seen = desk.state_as(&desk.olga, &op, json!({"reference": op["id"], "body": {"iban": "DE00 planted"}})).await;
+        let url = match &desk.app.database {
+            Database::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Database::Postgres(url) => url.clone(),
+        };
+        let place = process::Place::new(&[("COUNTERFOIL_DATABASE_URL", &url)]);
+        let erase = |reason: &str| {
+            let output = place.run(&["evidence", "erase", id_of(&seen), "--reason", reason], "");
+            (output.status.success(), String::from_utf8(output.stderr).unwrap())
+        };
+        assert!(!erase(" ").0);
+        assert_eq!(desk.evidence(&op).await[0]["body"], json!({"iban": "DE00 planted"}));
+        assert!(erase("a person asked for it").0);
+        let kept = desk.evidence(&op).await[0].clone();
+        let mut rest = seen.clone();
+        rest.as_object_mut().unwrap().remove("body");
+        assert_eq!(kept, rest);
+        assert!(erase("once more").1.contains("nothing is attached"));
+        let story = desk.story(&op).await;
+        assert!(story.contains("admin.body_erased") && story.contains("a person asked for it"), "{story}");
+        assert!(!desk.app.export().await.contains("planted"));
     }
 
     async fn look_ups_that_fail_come_later_and_later_and_end_with_a_person(app: App) {

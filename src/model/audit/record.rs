@@ -103,10 +103,12 @@ events! {
     "review.overdue" ReviewOverdue [operation];
     /// needs_review → abandoned; on a disputed operation the dispute ends and nothing moves.
     "review.abandoned" ReviewAbandoned [operation reason];
-    /// A statement about the outcome; `response_digest` is its content's.
+    /// A statement about the outcome: `status` is what it finds, `response_digest` its content's.
     "evidence.added" EvidenceAdded [operation];
     /// Evidence against a settled outcome: the state stays, the operation is disputed.
     "evidence.contradiction" EvidenceContradiction [operation];
+    /// First-hand evidence for an outcome that was only reported: the state stays, `reason` is the evidence.
+    "evidence.confirmation" EvidenceConfirmation [operation];
 
     // Refused attempts; `status` is the problem code.
     "proposal.refused" ProposalRefused [status];

@@ -341,6 +341,7 @@ impl Operation {
                 self.disputed = true;
                 state
             }
+            (E::EvidenceConfirmation, Succeeded | Failed | Conflicted) if self.sent && !self.disputed => state,
             (E::ReviewOpened | E::ReviewAssigned | E::ReviewSeconded | E::ReviewOverdue, _) if self.disputed => state,
             (E::ReviewResolved | E::ReviewAbandoned, _) if self.disputed => {
                 self.disputed = false;
@@ -457,7 +458,8 @@ fn is_version(event: Event) -> bool {
 fn is_step(event: Event) -> bool {
     let (word, what) = event.as_str().split_once('.').unwrap_or_default();
     let steps = ["operation", "approval", "claim", "effect", "reconcile", "attempt", "review"];
-    (steps.contains(&word) && what != "refused") || event == Event::EvidenceContradiction
+    (steps.contains(&word) && what != "refused")
+        || matches!(event, Event::EvidenceContradiction | Event::EvidenceConfirmation)
 }
 
 #[cfg(test)]

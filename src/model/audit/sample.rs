@@ -283,6 +283,7 @@ pub fn life(which: usize, n: u128) -> Vec<Entry> {
             .step(E::ReviewResolved, Life::person(2), State::Succeeded),
         13 => sent()
             .completed()
+            .note(E::EvidenceConfirmation, Actor::system("reconciler"))
             .note(E::EvidenceContradiction, Life::person(1))
             .note(E::ReviewOpened, clock())
             .note(E::ReviewResolved, Life::person(2))

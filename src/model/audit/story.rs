@@ -87,6 +87,9 @@ impl Question {
                     | E::ReconcileNotApplied
                     | E::EvidenceAdded
                     | E::EvidenceContradiction
+                    | E::EvidenceConfirmation
+                    | E::AdminBodyErased
+                    | E::ReportRefused
                     | E::ReviewOpened
                     | E::ReviewAssigned
                     | E::ReviewSeconded

@@ -4,6 +4,7 @@ mod agent;
 mod audit;
 mod backup;
 mod demo;
+mod evidence;
 mod executor;
 mod healthcheck;
 mod kind;
@@ -52,6 +53,9 @@ enum Word {
     /// Providers, the systems downstream
     #[command(subcommand)]
     Provider(provider::Word),
+    /// Evidence of outcomes
+    #[command(subcommand)]
+    Evidence(evidence::Word),
     /// The audit log: export, checkpoints, verification
     #[command(subcommand)]
     Audit(audit::Word),
@@ -94,6 +98,7 @@ async fn run(word: Word) -> Result<ExitCode> {
         Word::Executor(word) => word.run(config).await,
         Word::Kind(word) => word.run(config).await,
         Word::Provider(word) => word.run(config).await,
+        Word::Evidence(word) => word.run(config).await,
         Word::Backup { file } => backup::run(config, &file).await,
         Word::Restore { file } => backup::restore(config, file.as_deref()).await,
         Word::Demo => demo::run(config).await,

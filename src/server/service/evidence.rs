@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use super::{
     By, Desk,
+    account::Administrator,
     decide::carry_out,
     error::Result,
     operation::{load, record_refusal, sees},
@@ -168,6 +169,7 @@ pub async fn keep(
     let added = Entry {
         response_digest: Some(kept.digest.clone()),
         provider_ref: kept.reference.clone(),
+        status: Some(kept.finding.as_str().to_owned()),
         reason: Some(kept.id.to_string()),
         ..by.on(rules::entry(&op, Event::EvidenceAdded, by.actor.clone()))
     };
@@ -195,6 +197,38 @@ fn contradicts(op: &Operation, evidence: &Evidence) -> bool {
         (State::Succeeded, Finding::NotApplied) => evidence.bound,
         _ => false,
     }
+}
+
+/// Erases what was attached to a statement. The statement and its digest stay, and so does the log.
+///
+/// # Errors
+/// `validation_failed` without a reason · `not_found` for a statement that is not there, or has nothing attached.
+pub async fn erase_body(desk: &Desk, admin: &Administrator, id: &EvidenceId, reason: &str) -> Result<()> {
+    if reason.trim().is_empty() || reason.chars().count() > MAX_NOTE {
+        let detail = format!("a reason has 1 to {MAX_NOTE} characters: why it is erased");
+        return Err(Problem::at(Code::ValidationFailed, "/reason", detail).into());
+    }
+    let (by, id, reason) = (admin.by().clone(), id.clone(), format!("{id}: {reason}"));
+    desk.commit(move |tx| {
+        Box::pin(async move {
+            let known = evidence::find(tx, &id).await?;
+            let Some((operation, kept)) = known else {
+                return Ok(Err(Problem::new(Code::NotFound, format!("there is no evidence `{id}`"))));
+            };
+            if !evidence::erase_body(tx, &id).await? {
+                return Ok(Err(Problem::new(Code::NotFound, format!("nothing is attached to `{id}`"))));
+            }
+            let entry = Entry {
+                operation: Some(operation),
+                response_digest: Some(kept.digest),
+                reason: Some(reason),
+                ..by.entry(Event::AdminBodyErased)
+            };
+            tx.audit(&entry).await?;
+            Ok(Ok(()))
+        })
+    })
+    .await
 }
 
 /// A report that came too late to change the state: kept as evidence, and refused.
@@ -309,7 +343,15 @@ async fn resolve_in(
     if request.finding == ResolutionFinding::Applied && !request.evidence.iter().any(rests_on) {
         let detail = "nothing named here carries the downstream key or the provider's reference of this operation; a \
                       record of the same amount is no proof";
-        return Ok(Err(Problem::at(Code::ValidationFailed, "/evidence", detail)));
+        let problem = Problem::at(Code::ValidationFailed, "/evidence", detail);
+        let named = request.evidence.iter().map(|id| format!("{id} ")).collect::<String>();
+        let refused = Entry {
+            status: Some(problem.code.as_str()),
+            reason: Some(format!("{named}carries no key or reference of this operation, so it is no proof")),
+            ..by.on(rules::entry(&op, Event::ReportRefused, by.actor.clone()))
+        };
+        tx.audit(&refused).await?;
+        return Ok(Err(problem));
     }
     if op.life.state == State::Unknown {
         let opened =

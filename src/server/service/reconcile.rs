@@ -180,19 +180,24 @@ pub async fn licence(desk: &Desk, tx: &mut Tx, op: &Operation) -> store::Result<
     Ok(known.map_or(Err("nothing was sent".to_owned()), |known| known.licence(now)))
 }
 
-/// Carries out what the evidence about one outcome settles: rows 18, 19 and 21.
+/// Carries out what the evidence about one outcome settles: rows 18, 19 and 21, and that what was only reported is so.
 pub async fn settle(desk: &Desk, tx: &mut Tx, op: Operation) -> store::Result<Operation> {
     let now = tx.now();
     let Some(known) = known(desk, tx, &op, now).await? else { return Ok(op) };
     let by = By::system("reconciler");
     let step = match known.ruling(now) {
-        Ruling::Applied(id) | Ruling::NotApplied(id) => {
+        Ruling::Resend(Licence::Absent(_)) if !op.life.state.is_terminal() => return Ok(op),
+        Ruling::Applied(id) | Ruling::NotApplied(id) | Ruling::Resend(Licence::Absent(id)) => {
             let Some(proof) = known.evidence.iter().find(|one| one.id == id) else { return Ok(op) };
             let source = match proof.kind {
                 EvidenceKind::Callback => OutcomeSource::Callback,
                 _ => OutcomeSource::Lookup,
             };
-            rules::reconcile(&op, proof, source, now)
+            if op.life.state.is_terminal() {
+                rules::confirm(&op, proof, now)
+            } else {
+                rules::reconcile(&op, proof, source, now)
+            }
         }
         Ruling::Review(stuck) if op.life.state == State::Unknown => open(&op, stuck.sentence(), now),
         Ruling::LookUp { not_before } if op.life.state == State::Unknown && known.is_out_of_patience(not_before) => {
@@ -224,16 +229,24 @@ pub async fn look_up(desk: &Desk, source: Source, id: &OperationId) -> Result<(O
             .with("state", op.life.state)
             .into());
     }
-    let contract = contract_of(&mut conn, &op).await?.0;
-    drop(conn);
-    let contract = contract.ok_or_else(|| refuse("No provider has declared how it is asked about this"))?;
     // Whatever the answer shows was so when it was asked, and may have changed since.
     let observed_at = desk.now();
+    let known = known(desk, &mut conn, &op, observed_at).await?;
+    drop(conn);
+    let asked = known.and_then(|known| Some((known.contract?, known.claim_ended_at)));
+    let (contract, claim_ended_at) =
+        asked.ok_or_else(|| refuse("No provider has declared how it is asked about this"))?;
+    let lag_s = contract.lookup.lag_s().unwrap_or(0);
+    let may_show_later = lag_s > 0 && observed_at < claim_ended_at.plus_seconds(lag_s);
     let found = provider::ask(desk, &contract, id.as_str()).await?;
     let (finding, reference, note) = match found {
         Ok(Found::Applied { reference }) => (Finding::Applied, reference, "found by its downstream key".to_owned()),
         Ok(Found::Twice) => {
             (Finding::Applied, None, "more than one effect was found under its downstream key".to_owned())
+        }
+        Ok(Found::Absent) if may_show_later => {
+            let words = "nothing was found under its downstream key; what was applied may not show yet";
+            (Finding::Inconclusive, None, words.to_owned())
         }
         Ok(Found::Absent) => (Finding::NotApplied, None, "nothing was found under its downstream key".to_owned()),
         Ok(Found::Unclear) => (Finding::Inconclusive, None, "the answer says neither yes nor no".to_owned()),

@@ -123,6 +123,7 @@ fn told(lines: &[log::Line]) -> Result<Vec<Told>> {
                 | Event::ReconcileApplied
                 | Event::ReconcileNotApplied
                 | Event::EvidenceContradiction
+                | Event::EvidenceConfirmation
         ) {
             told.push(Told { event, at: record.at, by: actor, status, reason });
         }

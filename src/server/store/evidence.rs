@@ -1,7 +1,10 @@
-//! Evidence: written once, never changed.
+//! Evidence: written once, never changed; what is attached to it can be erased.
 
 use super::{Conn, Error, Result, Tx, sql};
-use crate::model::{evidence::Evidence, id::OperationId};
+use crate::model::{
+    evidence::Evidence,
+    id::{EvidenceId, OperationId},
+};
 
 pub async fn insert(tx: &mut Tx, operation: &OperationId, evidence: &Evidence) -> Result<()> {
     let now = tx.now();
@@ -22,4 +25,16 @@ pub async fn of_operation(conn: &mut Conn, operation: &OperationId) -> Result<Ve
                      WHERE e.operation = $1 ORDER BY e.id");
     let rows = conn.fetch_all(query.bind(operation.as_str())).await?;
     rows.iter().map(|row| Ok(Evidence { body: row.opt_json("body")?, ..row.json("record")? })).collect()
+}
+
+/// One statement, without what is attached to it, and the operation it is about.
+pub async fn find(conn: &mut Conn, id: &EvidenceId) -> Result<Option<(OperationId, Evidence)>> {
+    let query = sql("SELECT operation, record FROM evidence WHERE id = $1");
+    let row = conn.fetch_optional(query.bind(id.as_str())).await?;
+    row.map(|row| Ok((row.parsed("operation")?, row.json("record")?))).transpose()
+}
+
+/// Takes away what is attached; whether anything was.
+pub async fn erase_body(tx: &mut Tx, id: &EvidenceId) -> Result<bool> {
+    Ok(tx.execute(sql("DELETE FROM evidence_body WHERE evidence = $1").bind(id.as_str())).await? > 0)
 }

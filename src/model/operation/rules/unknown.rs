@@ -61,6 +61,31 @@ pub fn reconcile(op: &Operation, proof: &Evidence, source: OutcomeSource, now: T
     Ok(Done::Step(step))
 }
 
+/// First-hand and bound evidence for what was only reported: the state stays, and the outcome is confirmed.
+pub fn confirm(op: &Operation, proof: &Evidence, now: Timestamp) -> Result<Done> {
+    let agrees = match op.life.state {
+        State::Succeeded => proof.finding == Finding::Applied,
+        State::Failed | State::Conflicted => proof.finding == Finding::NotApplied,
+        _ => false,
+    };
+    let Some(outcome) = op.life.outcome.as_ref().filter(|_| agrees && !op.life.disputed) else {
+        return Err(invalid_state(op));
+    };
+    if outcome.confirmed {
+        return Ok(Done::Already);
+    }
+    let known = outcome.provider_reference.clone();
+    let reference = known.or_else(|| proof.reference.clone().filter(|text| text != op.id().as_str()));
+    let mut step = Step::of(op, now).note(Entry {
+        reason: Some(proof.id.to_string()),
+        provider_ref: proof.reference.clone(),
+        response_digest: Some(proof.digest.clone()),
+        ..entry(op, Event::EvidenceConfirmation, Actor::system("reconciler"))
+    });
+    step.life.outcome = Some(Outcome { confirmed: true, provider_reference: reference, ..outcome.clone() });
+    Ok(Done::Step(step))
+}
+
 /// Row 23: one person's word for another attempt, and with the second one's the attempt itself. One of the two looks
 /// after unknown outcomes, the other may approve the operation. `guarantee` says why no second effect can come of it, or
 /// what there is against it.

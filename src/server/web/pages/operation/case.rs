@@ -171,6 +171,7 @@ fn told(paper: &Paper, one: &Told) -> Option<(&'static str, AnyView)> {
         }
         (Event::AttemptLicensed, _) => ("flow", view! { <b>"One more try licensed: "</b>{reason}"." }.into_any()),
         (Event::EvidenceContradiction, _) => ("ask", "Evidence spoke against how it had ended.".into_any()),
+        (Event::EvidenceConfirmation, _) => ("done", view! { "Confirmed by "{reason}"." }.into_any()),
         (Event::ReviewResolved, _) => ("done", view! { "Concluded by "{by}": “"{reason}"”" }.into_any()),
         (Event::ReviewAbandoned, _) => ("halt", view! { "Abandoned by "{by}": “"{reason}"”" }.into_any()),
         (Event::ReconcileApplied, _) => ("done", view! { "Found to be applied, by "{reason}"." }.into_any()),
