@@ -50,6 +50,13 @@ impl Way {
         self.look().await["state"].as_str().unwrap().to_owned()
     }
 
+    /// Waits until somebody else has brought it there.
+    async fn becomes(&self, state: &str) {
+        while self.state().await != state {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Takes the step that leads on from where the operation is.
     async fn step(&self) -> reqwest::Result<Response> {
         let op = self.look().await;
@@ -187,6 +194,77 @@ async fn a_queue_survives_a_kill(database: Option<String>) {
     let woken = waiting.await.unwrap().unwrap().json::<Value>().await.unwrap();
     assert_eq!(woken["operation"]["state"], "approved");
     place.log_verifies();
+}
+
+/// Steps of the change set that is killed on its way.
+const SET: usize = 3;
+
+/// Dies after each command of each step, and while the desk itself proposes the next: one operation and one effect a
+/// step, whatever happens.
+async fn a_change_set_survives_a_kill_between_any_two_steps(database: Option<String>) {
+    let mut place = place(database).await;
+    place.set("COUNTERFOIL_SWEEP_S", "0");
+    let marker = place.folder().join("reached");
+    let (mut way, mut server) = Way::begin(place).await;
+    let steps: Vec<_> = (0..SET).map(|n| ticket(&format!("Rotate {n}"))).collect();
+    let opening = json!({"title": "Rotate", "steps": steps});
+    let opened = way.place.post("change-sets", &way.run, &opening).header("idempotency-key", &way.key).send().await;
+    let opened = opened.unwrap().json::<Value>().await.unwrap();
+    let set = opened["change_set"]["id"].as_str().unwrap().to_owned();
+    let killed = |mut server: Server| {
+        server.signal("KILL");
+        server.wait();
+    };
+    for step in 1..=SET {
+        way.key = format!("{set}:{step}:write:1");
+        if step > 1 {
+            assert_eq!(way.state().await, "unknown", "nobody has carried on yet");
+            killed(server);
+            way.place.set("COUNTERFOIL_SWEEP_S", "1");
+            way.place.set("COUNTERFOIL_FAULT", &format!("after_key_claim:{}", marker.display()));
+            server = way.place.serve().await;
+            reached(&marker).await;
+            killed(server);
+            way.place.unset("COUNTERFOIL_FAULT");
+            std::fs::remove_file(&marker).unwrap();
+            server = way.place.serve().await;
+            way.becomes("pending").await;
+            way.place.set("COUNTERFOIL_SWEEP_S", "0");
+        }
+        for before in ["pending", "approved", "claimed", "sent"] {
+            killed(server);
+            server = way.place.serve().await;
+            assert_eq!(way.state().await, before, "step {step}");
+            assert!(way.step().await.unwrap().status().is_success(), "step {step}, {before}");
+        }
+        assert_eq!(way.state().await, "succeeded");
+    }
+    killed(server);
+    way.place.set("COUNTERFOIL_SWEEP_S", "1");
+    let _server = way.place.serve().await;
+    let state = async || {
+        let reply = way.place.get(&format!("change-sets/{set}"), &way.run).send().await.unwrap();
+        reply.json::<Value>().await.unwrap()["change_set"]["state"].clone()
+    };
+    while state().await != "done" {
+        tokio::task::yield_now().await;
+    }
+    let log = way.place.log_verifies();
+    for (event, times) in
+        [("operation.proposed", SET), ("effect.sent", SET), ("effect.completed", SET), ("change_set.done", 1)]
+    {
+        assert_eq!(log.matches(&format!("\"event\":\"{event}\"")).count(), times, "{event}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_set_survives_a_kill_between_any_two_steps_on_sqlite() {
+    a_change_set_survives_a_kill_between_any_two_steps(None).await;
+}
+
+#[tokio::test]
+async fn a_change_set_survives_a_kill_between_any_two_steps_on_postgres() {
+    a_change_set_survives_a_kill_between_any_two_steps(Some(postgres::fresh_database().await)).await;
 }
 
 #[tokio::test]
