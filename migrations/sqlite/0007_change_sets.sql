@@ -30,3 +30,4 @@ CREATE TABLE compensation (
     compensates TEXT NOT NULL REFERENCES operation (id),
     seen BIGINT NOT NULL
 );
+CREATE INDEX compensation_compensates ON compensation (compensates, operation);

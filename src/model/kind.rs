@@ -477,6 +477,47 @@ pub struct Compensation {
     pub kinds: Vec<KindName>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<CompensationLimit>,
+    /// Who decides beyond the limits; where nobody is named that is refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+}
+
+/// What an operation writes, as far as limits go.
+#[derive(Debug, Clone, Copy)]
+pub struct Extent<'a> {
+    pub target: &'a Target,
+    pub amount: Option<Amount>,
+}
+
+impl Compensation {
+    /// # Errors
+    /// In words, for a kind that is not one of those declared.
+    pub fn allows(&self, kind: &KindName) -> Result<(), String> {
+        if self.kinds.contains(kind) {
+            return Ok(());
+        }
+        let kinds: Vec<_> = self.kinds.iter().map(|kind| format!("`{kind}`")).collect();
+        Err(format!("expected {}", kinds.join(" or ")))
+    }
+
+    /// The limit that `undo` exceeds, in words; `spent` is what others move of the amount, in minor units.
+    pub fn excess(&self, original: Extent<'_>, undo: Extent<'_>, spent: i64) -> Option<(CompensationLimit, String)> {
+        self.limits.iter().find_map(|limit| {
+            let words = match (limit, original.amount, undo.amount) {
+                (CompensationLimit::SameTarget, ..) if undo.target != original.target => {
+                    format!("expected `{}`", original.target)
+                }
+                (CompensationLimit::AmountWithinOriginal, Some(whole), Some(part))
+                    if part.currency != whole.currency || part.minor > whole.minor.saturating_sub(spent) =>
+                {
+                    let left = Amount { minor: whole.minor.saturating_sub(spent).max(0), ..whole };
+                    format!("expected at most {left} of {whole}")
+                }
+                _ => return None,
+            };
+            Some((*limit, words))
+        })
+    }
 }
 
 /// A kind, as its document says it.
@@ -670,6 +711,9 @@ impl Kind {
         }
         for (i, group) in self.readers.iter().enumerate() {
             faults.text(&format!("/readers/{i}"), group, 64);
+        }
+        for (i, group) in self.compensation.iter().flat_map(|rule| &rule.groups).enumerate() {
+            faults.text(&format!("/compensation/groups/{i}"), group, 64);
         }
         if let Some(provider) = &self.provider {
             faults.text("/provider", provider, 64);

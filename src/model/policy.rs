@@ -323,6 +323,14 @@ impl Rule {
 }
 
 impl Effective {
+    /// The same rule, decided by other groups and never without a vote; as it is where none is named.
+    pub fn decided_by(self, groups: &[String]) -> Self {
+        match groups {
+            [] => self,
+            groups => Self { groups: groups.to_vec(), auto: false, ..self },
+        }
+    }
+
     /// Whether somebody in `groups` may vote under this rule.
     pub fn admits(&self, groups: &[String]) -> bool {
         self.groups.iter().any(|group| groups.contains(group))

@@ -493,4 +493,59 @@ on_both_databases! {
         change_set::step(&full.desk).await.unwrap();
         assert_eq!(waits(&run.set(&opened).await), (2, "decision"));
     }
+    async fn a_compensation_beyond_its_limits_is_refused_or_takes_the_group_that_is_named(app: App) {
+        let (asha, ..) = app.world().await;
+        let granted = json!([{"resource": "voucher/*", "verbs": ["update"]}]);
+        let run = app.agent("clerk", "omar").await.run(json!({"write_set": granted})).await;
+        let (ada, fin) = (app.person("ada", "admin", "").await, app.person("fin", "approver", "finance").await);
+        let money = |name: &str, headline: &str, more: Value| {
+            let amount = json!({"type": "integer", "minimum": 1, "maximum": 1_000_000});
+            let text = json!({"type": "string", "minLength": 1, "maxLength": 60});
+            let mut kind = json!({
+                "name": name, "title": "Voucher", "headline": format!("asks to {headline} {{money}}"),
+                "schema": {
+                    "type": "object", "additionalProperties": false, "required": ["voucher", "amount_minor", "currency"],
+                    "properties": {"voucher": text, "amount_minor": amount, "currency": {"type": "string", "pattern": "^[A-Z]{3}$"}},
+                },
+                "target": "voucher/{voucher}", "verb": "update", "consequence": "Moves {{ money }}", "rollback": "Move it back",
+                "risk": "medium", "money": {"amount": "amount_minor", "currency": "currency"},
+            });
+            merge(&mut kind, more);
+            kind
+        };
+        let within = json!({"kinds": ["voucher.reclaim"], "limits": ["same_target", "amount_within_original"]});
+        ada.post("kinds", money("voucher.reclaim", "reclaim", json!({}))).await.ok(201);
+        ada.post("kinds", money("voucher.issue", "issue", json!({"compensation": within}))).await.ok(201);
+        let (kind, params) = ("voucher.issue", |voucher: &str, minor: i64| json!({"voucher": voucher, "amount_minor": minor, "currency": "EUR"}));
+        let issued = run.propose_as(&fresh_key(), json!({"kind": kind, "params": params("v1", 1000)})).await.ok(201).operation().clone();
+        asha.approve(id_of(&issued)).await.ok(200);
+        run.complete(&issued, succeeded("v1")).await;
+        let reclaim = |voucher: &str, minor: i64| json!({"kind": "voucher.reclaim", "params": params(voucher, minor), "compensates": issued["id"]});
+
+        run.propose_as(&fresh_key(), reclaim("v1", 600)).await.ok(201);
+        let refused = run.propose_as(&fresh_key(), reclaim("v1", 401)).await.refused(409, "invariant_violated");
+        assert!(refused.body["detail"].as_str().unwrap().contains("EUR 4.00 of EUR 10.00"), "{}", refused.body);
+        run.propose_as(&fresh_key(), reclaim("v2", 1)).await.refused(409, "invariant_violated");
+        let other = json!({"kind": kind, "params": params("v1", 1), "compensates": issued["id"]});
+        run.propose_as(&fresh_key(), other).await.refused(422, "validation_failed");
+        let step = json!({
+            "kind": kind, "params": params("v3", 1000),
+            "compensation": {"kind": "voucher.reclaim", "params": params("v3", 1001)},
+        });
+        run.open_as(&fresh_key(), set("Voucher", std::slice::from_ref(&step))).await.refused(422, "validation_failed");
+
+        let mut named = within.clone();
+        named["groups"] = json!(["finance"]);
+        ada.post("kinds", money("voucher.issue", "issue", json!({"compensation": named}))).await.ok(201);
+        app.rules(json!([{"name": "all", "match": {"kind": "voucher.*"}, "require": {"auto": true}}])).await;
+        let inside = run.propose_as(&fresh_key(), reclaim("v1", 400)).await.ok(201).operation().clone();
+        assert_eq!(inside["state"], "approved", "by the rule");
+        let beyond = run.propose_as(&fresh_key(), reclaim("v1", 1)).await.ok(201).operation().clone();
+        assert_eq!((&beyond["state"], &beyond["approval"]["groups"]), (&json!("pending"), &json!(["finance"])));
+        asha.approve(id_of(&beyond)).await.refused(403, "not_eligible");
+        fin.approve(id_of(&beyond)).await.ok(200);
+        run.complete(&beyond, succeeded("v1")).await;
+        let opened = run.open_set(&[step]).await;
+        assert_eq!(opened["state"], "open", "the group decides when it comes to that");
+    }
 }

@@ -81,6 +81,9 @@ pub struct Proposal {
     /// Seconds for which an accepted effect may still be under way; past it the outcome is unknown.
     pub in_flight_s: i64,
     pub duplicate_of: Option<OperationId>,
+    /// The groups that decide whatever the rule says: it goes beyond the limits of what it compensates.
+    #[serde(default)]
+    pub decided_by: Vec<String>,
     pub created_at: Timestamp,
 }
 

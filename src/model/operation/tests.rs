@@ -183,6 +183,7 @@ impl Trial {
             provider: None,
             in_flight_s: IN_FLIGHT_S,
             duplicate_of: None,
+            decided_by: Vec::new(),
             created_at: START,
         };
         change(&mut proposal);

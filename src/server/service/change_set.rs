@@ -236,29 +236,15 @@ fn may_undo(write: &Examined, undo: &Examined) -> std::result::Result<(), Proble
     if matches!(undo.kind.kind.required_link, Some(RequiredLink::Supersedes | RequiredLink::Replans)) {
         return refuse("/kind", "this kind names another operation than the one it makes good for".to_owned());
     }
-    let Some(allowed) = &write.kind.kind.compensation else { return Ok(()) };
-    if !allowed.kinds.contains(&undo.kind.kind.name) {
-        let kinds: Vec<_> = allowed.kinds.iter().map(|kind| format!("`{kind}`")).collect();
-        return refuse("/kind", format!("`{}` is compensated by {}", write.kind.kind.name, kinds.join(", ")));
+    let Some(rule) = &write.kind.kind.compensation else { return Ok(()) };
+    rule.allows(&undo.kind.kind.name).or_else(|detail| refuse("/kind", detail))?;
+    match rule.excess(write.extent(), undo.extent(), 0) {
+        Some((limit, words)) if rule.groups.is_empty() => match limit {
+            CompensationLimit::SameTarget => refuse("/target", words),
+            CompensationLimit::AmountWithinOriginal => refuse("/params", words),
+        },
+        _ => Ok(()),
     }
-    for limit in &allowed.limits {
-        let is_within = match limit {
-            CompensationLimit::SameTarget => undo.target == write.target,
-            CompensationLimit::AmountWithinOriginal => match (&undo.amount, &write.amount) {
-                (Some(back), Some(out)) => back.currency == out.currency && back.minor <= out.minor,
-                _ => true,
-            },
-        };
-        if !is_within {
-            return match limit {
-                CompensationLimit::SameTarget => refuse("/target", format!("expected `{}`", write.target)),
-                CompensationLimit::AmountWithinOriginal => {
-                    refuse("/params", "expected at most the step's own amount, in its currency".to_owned())
-                }
-            };
-        }
-    }
-    Ok(())
 }
 
 fn body(kind: &str, params: &Value) -> NewOperation {
@@ -555,6 +541,14 @@ pub async fn earlier(desk: &Desk, set: &ChangeSet) -> Result<Vec<(Place, Operati
 /// When the database is away.
 pub async fn of_run(desk: &Desk, run: &RunId) -> Result<Vec<ChangeSet>> {
     Ok(change_set::of_run(&mut desk.store.read().await?, run, BATCH).await?)
+}
+
+/// The sets that wait for a person, the oldest first.
+///
+/// # Errors
+/// When the database is away.
+pub async fn stuck(desk: &Desk) -> Result<Vec<ChangeSet>> {
+    Ok(change_set::stuck(&mut desk.store.read().await?, BATCH).await?)
 }
 
 /// Takes a set up for a run: the missing step is proposed again, with other content where some is given, and what

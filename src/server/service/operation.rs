@@ -251,6 +251,7 @@ pub async fn standing_at(desk: &Desk, conn: &mut Conn, op: &Operation, now: Time
         },
         &catalogue::defaults(&desk.config),
     );
+    let rule = rule.decided_by(&op.proposal.decided_by);
     let ahead = run_approval::in_force(conn, op, now).await?.filter(|_| !rule.step_up);
     let (ineligible, policy_gap) = shortfall(op, rule, &voters, &owner, ahead.as_ref());
     let others = operation::unsettled_on_target(conn, op.proposal.target.as_str()).await?;

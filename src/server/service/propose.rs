@@ -26,7 +26,7 @@ use crate::{
         fingerprint::{Account, Command, FINGERPRINT_VERSION, Fingerprint, Links},
         id::{AgentId, ApprovalId, ConflictId, OperationId, PersonId, RunId},
         json,
-        kind::{Amount, Conditional, Executor, KeyLife, Limit, Lock, OnDuplicate, RequiredLink},
+        kind::{Amount, Conditional, Executor, Extent, KeyLife, Limit, Lock, OnDuplicate, RequiredLink},
         operation::{Approval, Life, Operation, Proposal, State, rules, rules::Step},
         policy::MatchFacts,
         problem::{Code, Problem, RetryMode},
@@ -204,6 +204,8 @@ struct Valid {
     command: Command,
     business_key: Option<String>,
     amount: Option<Amount>,
+    /// The groups that decide whatever the rule says.
+    decided_by: Vec<String>,
     body: NewOperation,
     headers: Headers,
 }
@@ -244,6 +246,12 @@ pub struct Examined {
     pub target: Target,
     pub amount: Option<Amount>,
     pub expected_version: Option<i64>,
+}
+
+impl Examined {
+    pub fn extent(&self) -> Extent<'_> {
+        Extent { target: &self.target, amount: self.amount }
+    }
 }
 
 /// Checks a proposal of `run` as far as it can be checked before its time: content, destination and write set.
@@ -339,7 +347,8 @@ async fn validated(
             rolls_back: body.rolls_back.clone(),
         },
     };
-    Ok(Ok(Valid { kind, command, business_key: checked.business_key, amount: checked.amount, body, headers }))
+    let (business_key, amount) = (checked.business_key, checked.amount);
+    Ok(Ok(Valid { kind, command, business_key, amount, decided_by: Vec::new(), body, headers }))
 }
 
 fn check_body(body: &NewOperation) -> std::result::Result<(), Problem> {
@@ -432,6 +441,10 @@ async fn decide(
     if let Err(refusal) = may_propose(desk, tx, proposer, &valid).await? {
         return Ok(Err(refusal));
     }
+    let valid = match beyond_limits(desk, tx, &valid).await? {
+        Ok(decided_by) => Valid { decided_by, ..valid },
+        Err(refusal) => return Ok(Err(refusal)),
+    };
     let now = tx.now();
     let id: OperationId = ids::new(now);
     let existing = existing(tx, &valid).await?;
@@ -454,7 +467,8 @@ async fn decide(
         None => duplicate(tx, proposer, &fingerprint, valid.command.links.supersedes.as_ref()).await?,
     };
     let mut op = compose(desk, tx, proposer, &valid, id, fingerprint, duplicate_of).await?;
-    if refusal.is_none() && !op.life.approval.auto && proposer.write_set.is_some() {
+    let is_by_rule = op.proposal.decided_by.is_empty();
+    if refusal.is_none() && is_by_rule && !op.life.approval.auto && proposer.write_set.is_some() {
         op.life.approval.run_approval = run_approval::covering(tx, &op).await?;
     }
     if refusal.is_none()
@@ -839,6 +853,46 @@ fn proposed_entry(proposer: &Proposer, op: &Operation, salt: &str) -> Entry {
     }
 }
 
+/// Whether what it compensates may be compensated like this: the groups that decide where it goes beyond the limits, none
+/// within them.
+async fn beyond_limits(
+    desk: &Desk,
+    tx: &mut Tx,
+    valid: &Valid,
+) -> store::Result<std::result::Result<Vec<String>, Problem>> {
+    let Some(id) = &valid.command.links.compensates else { return Ok(Ok(Vec::new())) };
+    let Some(original) = operation::find(tx, id).await? else { return Ok(Ok(Vec::new())) };
+    let kind = desk.kind(tx, &original.proposal.kind, None).await?;
+    let Some((kind, rule)) = kind.as_ref().and_then(|kind| Some((kind, kind.kind.compensation.as_ref()?))) else {
+        return Ok(Ok(Vec::new()));
+    };
+    if let Err(detail) = rule.allows(&valid.kind.kind.name) {
+        return Ok(Err(Problem::at(Code::ValidationFailed, "/kind", detail)));
+    }
+    let now = tx.now();
+    let mut spent = 0_i64;
+    for other in store::change_set::compensating(tx, id).await? {
+        let Some(other) = operation::find(tx, &other).await? else { continue };
+        let still_counts = !rules::state_at(&other, now).is_terminal() || other.possibly_applied();
+        let is_replaced = valid.command.links.supersedes.as_ref() == Some(other.id());
+        let kind = desk.kind(tx, &other.proposal.kind, Some(other.proposal.kind_version)).await?;
+        let amount = kind.and_then(|kind| kind.kind.amount_of(&document::params(&other)));
+        if let Some(amount) = amount.filter(|_| still_counts && !is_replaced) {
+            spent = spent.saturating_add(amount.minor);
+        }
+    }
+    let whole = Extent { target: &original.proposal.target, amount: kind.kind.amount_of(&document::params(&original)) };
+    let undo = Extent { target: &valid.command.target, amount: valid.amount };
+    Ok(match rule.excess(whole, undo, spent) {
+        None => Ok(Vec::new()),
+        Some(_) if !rule.groups.is_empty() => Ok(rule.groups.clone()),
+        Some((limit, words)) => {
+            let detail = format!("Beyond what `{}` allows to compensate it: {words}", original.proposal.kind);
+            Err(Problem::new(Code::InvariantViolated, detail).with("invariant", limit))
+        }
+    })
+}
+
 /// The oldest operation of the agent with the same command that is open or may have been applied: agents re-plan with
 /// new keys after timeouts.
 async fn duplicate(
@@ -879,7 +933,7 @@ async fn compose(
     };
     let risk = kind.kind.risk_of(&command.params);
     let policy = desk.policy(tx).await?;
-    let effective = policy.matching(
+    let rule = policy.matching(
         &MatchFacts {
             kind: &command.kind,
             target: &command.target,
@@ -889,6 +943,7 @@ async fn compose(
         },
         &catalogue::defaults(&desk.config),
     );
+    let effective = rule.decided_by(&valid.decided_by);
     let mut approval = Approval::new(ids::new::<ApprovalId>(now), effective, now);
     // Nothing is granted without a person to a run that did not say what it would write.
     approval.auto &= proposer.write_set.as_deref().is_some();
@@ -925,6 +980,7 @@ async fn compose(
         provider,
         in_flight_s,
         duplicate_of,
+        decided_by: valid.decided_by.clone(),
         created_at: now,
     };
     Ok(Operation { proposal, life: Life::new(approval, now) })

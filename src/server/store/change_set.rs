@@ -62,6 +62,12 @@ pub async fn of_run(conn: &mut Conn, run: &RunId, limit: i64) -> Result<Vec<Chan
     conn.fetch_all(query.bind(run.as_str()).bind(limit)).await?.iter().map(read).collect()
 }
 
+/// Those that wait for a person, the oldest first.
+pub async fn stuck(conn: &mut Conn, limit: i64) -> Result<Vec<ChangeSet>> {
+    let query = sql("SELECT document FROM change_set WHERE state = 'stuck' ORDER BY id LIMIT $1");
+    conn.fetch_all(query.bind(limit)).await?.iter().map(read).collect()
+}
+
 /// All operations that were proposed for a set, the oldest first.
 pub async fn operations(conn: &mut Conn, id: &ChangeSetId) -> Result<Vec<(OperationId, Place)>> {
     let query = sql("SELECT operation, place FROM change_set_operation WHERE change_set = $1 ORDER BY operation");
@@ -146,6 +152,12 @@ pub async fn compensates(tx: &mut Tx, op: &Operation, other: &OperationId) -> Re
     let query = sql("INSERT INTO compensation (operation, compensates, seen) VALUES ($1, $2, 0)");
     tx.execute(query.bind(op.id().as_str()).bind(other.as_str())).await?;
     Ok(())
+}
+
+/// The operations that are to make good for another.
+pub async fn compensating(conn: &mut Conn, id: &OperationId) -> Result<Vec<OperationId>> {
+    let query = sql("SELECT operation FROM compensation WHERE compensates = $1 ORDER BY operation");
+    conn.fetch_all(query.bind(id.as_str())).await?.iter().map(|row| row.parsed("operation")).collect()
 }
 
 /// Compensations that have changed since what they compensate was last told, with that.

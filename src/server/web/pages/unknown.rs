@@ -4,14 +4,16 @@ use axum::{Router, routing::get};
 use leptos::prelude::*;
 
 use super::{
+    change_set as sets,
     parts::{self, Empty, Head},
     render::{Page, Visitor},
     shell::Place,
 };
 use crate::{
-    model::{operation::Operation, time::Timestamp},
+    model::{change_set::ChangeSet, operation::Operation, time::Timestamp},
     server::{
         service::{
+            change_set,
             error::Result,
             sheet::{self, Doubtful},
         },
@@ -26,6 +28,7 @@ pub fn routes() -> Router<AppState> {
 
 async fn show(visitor: Visitor) -> Result<Page> {
     let doubtful = sheet::doubtful(&visitor.desk, visitor.now).await?;
+    let stuck = change_set::stuck(&visitor.desk).await?;
     let now = visitor.now;
     Ok(visitor.page("Unknown", Place::Unknown, || {
         let list = match doubtful.is_empty() {
@@ -42,8 +45,32 @@ async fn show(visitor: Visitor) -> Result<Page> {
                 "Sent, and never answered. Nobody retries any of it: time passing proves nothing."
             </Head>
             {list}
+            {stuck_sets(&stuck, now)}
         }
     }))
+}
+
+/// What was done in part, and cannot be undone as planned.
+fn stuck_sets(stuck: &[ChangeSet], now: Timestamp) -> Option<AnyView> {
+    let items = stuck.iter().map(|set| {
+        view! {
+            <li>
+                <a href=sets::address(&set.id)>{parts::line(&set.title)}</a>
+                ", for "
+                {parts::since(set.updated_at, now)}
+            </li>
+        }
+    });
+    let list = (!stuck.is_empty()).then(|| {
+        view! {
+            <section class="gap-top" aria-labelledby="h-stuck">
+                <h2 id="h-stuck">"Stuck change sets"</h2>
+                <p class="second gap-small">"Done in part, and not to be undone as planned: a person decides."</p>
+                <ul class="stack-2 gap-small">{items.collect::<Vec<_>>()}</ul>
+            </section>
+        }
+    });
+    list.map(IntoAny::into_any)
 }
 
 fn rows(all: &[Doubtful], now: Timestamp) -> impl IntoView + use<> {

@@ -447,13 +447,12 @@ fn facts(paper: &Paper) -> impl IntoView + use<> {
         view! { <dt>"Change set"</dt><dd>{part}<a href=change_set::address(&set.id)>{parts::line(&set.title)}</a></dd> }
     });
     let compensated = op.life.compensation.as_ref().map(|note| {
-        let (by, how_far) = match note.status {
-            CompensationStatus::None => return ().into_any(),
-            CompensationStatus::Proposed => (address(&note.by), "Proposed, not done yet"),
-            CompensationStatus::Compensated => (address(&note.by), "Made good"),
-            CompensationStatus::Failed => (address(&note.by), "Failed: the effect stands"),
+        let how_far = match note.status {
+            CompensationStatus::None | CompensationStatus::Proposed => "Proposed, not done yet",
+            CompensationStatus::Compensated => "Made good",
+            CompensationStatus::Failed => "Failed: the effect stands",
         };
-        view! { <dt>"Compensation"</dt><dd><a href=by>{how_far}</a></dd> }.into_any()
+        view! { <dt>"Compensation"</dt><dd><a href=address(&note.by)>{how_far}</a></dd> }
     });
     let replans = sheet.replanned_by.as_ref().map(|plan| view! { <dt>"Planned anew"</dt><dd>{plans::link(plan)}</dd> });
     view! {
