@@ -1,5 +1,6 @@
 /** Pictures of the main pages over one populated desk, wide and phone, light and dark: `make shots`. */
 import { join } from "node:path";
+import { comment, finish, openSet, part, redo, refund, reversible } from "./change-sets.ts";
 import { test } from "./fixtures.ts";
 import { Provider } from "./provider.ts";
 import { fresh, payment, release, ticket, transition } from "./proposals.ts";
@@ -83,6 +84,16 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
   await expectStatus(await (await asha.api()).post(`/api/v1/runs/${planning.id}/approvals`, { data: ahead }), 200, 201);
   const check = "/conflict-map?write=notification-policy/prod-x%20replace";
 
+  const set = await openSet(run, "Refund the lost parcel of order 4711", [refund(), comment("c1"), reversible("Ask the carrier")]);
+  await finish(run, asha, await part(run, set, 1), { status: "succeeded", provider_reference: "re_1" });
+  await finish(run, asha, await part(run, set, 2), { status: "failed" });
+  await redo(run, set, { step: 2, params: comment("c2").params });
+  const back = await openSet(run, "Rotate both certificates of staging", [reversible("Rotate one"), reversible("Rotate the other")]);
+  for (const step of [1, 2]) await finish(run, asha, await part(run, back, step), { status: "succeeded", provider_reference: `OPS-${step}` });
+  await expectStatus(await api.post(`/api/v1/change-sets/${back.id}/compensate`, { data: { reason: "The wrong host" } }), 200);
+  await finish(run, asha, await part(run, back, 2, "compensated_by"), { status: "failed" });
+  const undone = await part(run, back, 2);
+
   const pages: [name: string, path: string, who: typeof asha | null][] = [
     ["signin", "/sign-in", null],
     ["queue", "/", asha],
@@ -112,6 +123,9 @@ test("pictures", async ({ browser, server, person, run, signIn }) => {
     ["conflict-map", "/conflict-map", asha],
     ["conflict-map-checked", check, asha],
     ["run-planning", `/runs/${planning.id}`, asha],
+    ["change-set", `/change-sets/${set.id}`, lin],
+    ["change-set-stuck", `/change-sets/${back.id}`, lin],
+    ["change-set-step", `/operations/${undone.id}`, asha],
     ["runs", "/runs", asha],
     ["on-call", "/on-call", asha],
     ["on-call-day", "/on-call?window=24h", lin],

@@ -57,6 +57,9 @@ test.describe("a newcomer", { tag: "@scripts" }, () => {
       const read = 'curl -si $API/resources/notification-policy/prod-alerts -H "Authorization: Bearer $TUNER"';
       expect(README).toContain(read);
       await expect.poll(() => shell.run(read)).toMatch(/etag: "1"/i);
+
+      const [rotate] = commands("## Change sets", "## The API and the command line");
+      expect(await shell.run(rotate ?? "")).toBe("{'step': 1, 'part': 'write', 'progress': 'decision', 'refused': None}\n");
       await visitor.context().close();
     } finally {
       await page.close();
