@@ -7,10 +7,14 @@ export interface Effect {
   id: string;
   key: string;
   body: string;
+  /** The credential it came with. */
+  authorization?: string;
 }
 
 export class Provider {
   readonly effects: Effect[] = [];
+  /** Each effect is made, and nothing is answered. */
+  losesReplies = false;
 
   private constructor(
     private readonly http: HttpServer,
@@ -26,6 +30,10 @@ export class Provider {
     const provider = new Provider(http, `http://127.0.0.1:${address.port}`);
     http.on("request", async (request, response) => {
       const [status, body] = await provider.answer(request);
+      if (provider.losesReplies && request.method !== "GET") {
+        request.socket.destroy();
+        return;
+      }
       response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(body));
     });
     return provider;
@@ -40,10 +48,9 @@ export class Provider {
     return effect;
   }
 
-  /** Declares it at a desk, for kinds; with a check, what it declares is proven. */
-  async declare(admin: Person, name: string, kinds: string[], more: Members = {}): Promise<void> {
-    const api = await admin.api();
-    const data = {
+  /** What it declares under a name, for kinds. */
+  declaration(name: string, kinds: string[], more: Members = {}): Members {
+    return {
       name,
       title: "Payments",
       kinds,
@@ -62,6 +69,12 @@ export class Provider {
       },
       ...more,
     };
+  }
+
+  /** Declares it at a desk; with a check, what it declares is proven. */
+  async declare(admin: Person, name: string, kinds: string[], more: Members = {}): Promise<void> {
+    const api = await admin.api();
+    const data = this.declaration(name, kinds, more);
     await expectStatus(await api.post("/api/v1/providers", { data }), 201);
   }
 
@@ -86,6 +99,7 @@ export class Provider {
     for await (const bytes of request) body += bytes;
     const key = String(request.headers["idempotency-key"]);
     const effect = this.charge(key, body);
+    effect.authorization = request.headers.authorization;
     return effect.body === body ? [201, { id: effect.id, key }] : [422, { error: "another body" }];
   }
 }
